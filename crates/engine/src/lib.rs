@@ -1,0 +1,7 @@
+//! Carries out what `tidegate-core` decides: sockets, part files, timers.
+
+pub mod config;
+pub mod handle;
+
+pub use config::Config;
+pub use handle::{Engine, EngineHandle};
