@@ -6,6 +6,7 @@
 
 pub mod digest;
 pub mod failure;
+pub mod headers;
 pub mod id;
 pub mod message;
 pub mod request;
