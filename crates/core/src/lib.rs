@@ -4,13 +4,19 @@
 //! and returns what to do. It has no input or output, no clock, no async and no unsafe code, so
 //! every rule in it can be tested as a list of inputs.
 
+pub mod answer;
+pub mod dice;
 pub mod digest;
 pub mod failure;
 pub mod headers;
 pub mod id;
 pub mod message;
+pub mod plan;
+pub mod proof;
 pub mod request;
+pub mod retry;
 pub mod span;
+pub mod transfer;
 pub mod validator;
 
 pub use digest::{Algorithm, Digest};

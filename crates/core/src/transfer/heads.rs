@@ -1,0 +1,637 @@
+//! What the head of an answer means: checked before the first byte of its body is accepted.
+
+use super::remote::Admission;
+use super::{Action, BodyPlan, Fetch, Kind, MOST_HOPS, Preparation, SEAM, State, Transfer};
+use crate::answer::{Answer, Coding};
+use crate::failure::{Code, Failure, Remedy};
+use crate::id::SegmentId;
+use crate::message::EventKind;
+use crate::proof::Sampling;
+use crate::request::{Resume, redact};
+use crate::span::Span;
+use crate::validator::{Identity, Likeness};
+use std::time::Instant;
+
+/// Where the body of an answer lies in the file.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: u64,
+    /// The server answered a range with the whole.
+    range_ignored: bool,
+}
+
+impl Transfer {
+    pub(super) fn on_head(
+        &mut self,
+        segment: SegmentId,
+        answer: Answer,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(fetch) = self.fetches.get_mut(&segment) else {
+            out.push(Action::Drop { segment });
+            return;
+        };
+        fetch.last_heard = now;
+        let fetch = fetch.clone();
+        let outcome = match answer.status {
+            200 | 206 => self.on_content(segment, &fetch, answer, now, out),
+            300 | 301 | 302 | 303 | 307 | 308 if answer.location.is_some() => {
+                self.on_redirect(segment, fetch, &answer, out)
+            }
+            416 => self.on_unsatisfiable(segment, &fetch, &answer, now, out),
+            _ => Err(refusal(&fetch, &answer)),
+        };
+        if let Err(failure) = outcome {
+            out.push(Action::Drop { segment });
+            self.failed(segment, failure, now, out);
+        }
+        self.settle(now, out);
+        self.replenish(now, out);
+    }
+
+    fn on_redirect(
+        &mut self,
+        segment: SegmentId,
+        fetch: Fetch,
+        answer: &Answer,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Failure> {
+        if fetch.hops >= MOST_HOPS {
+            let message = format!("more than {MOST_HOPS} redirects from {}", redact(&fetch.url));
+            return Err(Failure::new(Code::RedirectLoop, message));
+        }
+        let location = answer.location.as_deref().unwrap_or_default();
+        let target = crate::headers::resolve_location(&fetch.url, location).map_err(|why| {
+            Failure::new(
+                Code::RedirectInvalid,
+                format!("{} redirects to what cannot be fetched: {why}", redact(&fetch.url)),
+            )
+        })?;
+        if fetch.url.scheme() == "https" && target.scheme() == "http" {
+            let message = format!("{} redirects to plain http", redact(&fetch.url));
+            out.push(Action::Tell(EventKind::Notice { message }));
+        }
+        out.push(Action::Drop { segment });
+        self.remove(segment);
+        self.send(Fetch { url: target, hops: fetch.hops + 1, received: 0, ..fetch }, out);
+        Ok(())
+    }
+
+    /// 416: nothing of the range exists, or so the server says.
+    fn on_unsatisfiable(
+        &mut self,
+        segment: SegmentId,
+        fetch: &Fetch,
+        answer: &Answer,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Failure> {
+        let _ = now;
+        let total = answer.identity.length;
+        match (total, self.length()) {
+            // The length that was asked for by a range beyond the end.
+            (Some(total), None)
+                if self.identity.is_some() && self.codings.is_empty() && fetch.range.is_some() =>
+            {
+                out.push(Action::Drop { segment });
+                self.remove(segment);
+                self.learn_length(total, out);
+                Ok(())
+            }
+            (Some(total), Some(length)) if total != length => {
+                out.push(Action::Drop { segment });
+                self.remove(segment);
+                self.changed(
+                    Failure::new(
+                        Code::Changed,
+                        format!("the remote file changed: {length} bytes were, {total} are"),
+                    ),
+                    None,
+                    out,
+                );
+                Ok(())
+            }
+            _ if fetch.range.is_some() => Err(Failure::new(
+                Code::RangesRefused,
+                "the server refuses a range of a file that has it (416)",
+            )),
+            _ => Err(Failure::new(
+                Code::UnexpectedStatus,
+                "the server answered 416 to a request without a range",
+            )),
+        }
+    }
+
+    fn on_content(
+        &mut self,
+        segment: SegmentId,
+        fetch: &Fetch,
+        answer: Answer,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Failure> {
+        let codings = self.codings_of(fetch, &answer)?;
+        let place = place_of(fetch, &answer)?;
+        let mut identity = answer.identity.clone();
+        if !codings.is_empty() {
+            identity.length = None;
+        }
+        if let (Some(expected), Some(length)) = (self.request.length, identity.length)
+            && expected != length
+        {
+            return Err(Failure::new(
+                Code::LengthMismatch,
+                format!("{expected} bytes were promised, the server has {length}"),
+            ));
+        }
+        if self.fetches.len() > 1 && place.range_ignored {
+            return Err(Failure::new(Code::RangesRefused, "the server answers a range with the whole file"));
+        }
+        match self.likeness(fetch, &identity) {
+            Likeness::Different if fetch.mirror != self.primary() => {
+                let message = format!("{} holds another file ({identity})", redact(&fetch.url));
+                Err(Failure::new(Code::NotTheFile, message).with_remedy(Remedy::Elsewhere))
+            }
+            Likeness::Different if self.is_a_page(&answer) => {
+                let message = format!("{} answers with a web page, not the file", redact(&fetch.url));
+                Err(Failure::new(Code::NotTheFile, message))
+            }
+            Likeness::Different => {
+                let was = self.identity.clone().unwrap_or_default();
+                let failure = Failure::new(
+                    Code::Changed,
+                    format!("the remote file changed: it was {was}, it is {identity}"),
+                );
+                self.changed_with(segment, fetch, answer, identity, codings, place, failure, now, out);
+                Ok(())
+            }
+            likeness => self.accept_content(segment, answer, identity, codings, place, likeness, now, out),
+        }
+    }
+
+    /// The codings to undo; none if the name says that the coded file is what is wanted.
+    fn codings_of(&self, fetch: &Fetch, answer: &Answer) -> Result<Vec<Coding>, Failure> {
+        let path = fetch.url.path().to_ascii_lowercase();
+        let is_archive = |coding: &Coding| match coding {
+            Coding::Gzip => path.ends_with(".gz") || path.ends_with(".tgz"),
+            Coding::Brotli => path.ends_with(".br"),
+            Coding::Zstd => path.ends_with(".zst"),
+            _ => false,
+        };
+        let mut codings: Vec<Coding> = answer.codings.clone();
+        if codings.len() == 1 && is_archive(&codings[0]) {
+            codings.clear();
+        }
+        if let Some(Coding::Unknown(name)) = codings.iter().find(|c| matches!(c, Coding::Unknown(_))) {
+            return Err(Failure::new(
+                Code::EncodingUnknown,
+                format!("the body is encoded as {name:?}, which is not known here"),
+            ));
+        }
+        if !codings.is_empty() && fetch.range.is_some() {
+            return Err(Failure::new(Code::RangesRefused, "the server answers ranges of an encoded body"));
+        }
+        Ok(codings)
+    }
+
+    /// Which mirror gave the identity: the first that was admitted.
+    fn primary(&self) -> usize {
+        self.remotes
+            .iter()
+            .position(|r| r.is_admitted())
+            .unwrap_or_else(|| self.remotes.iter().position(|r| r.identity.is_some()).unwrap_or(usize::MAX))
+    }
+
+    fn likeness(&self, fetch: &Fetch, now: &Identity) -> Likeness {
+        match (&self.remotes[fetch.mirror].identity, &self.identity) {
+            (Some(was), _) => was.compare(now),
+            // Another mirror: tags and dates of different hosts say nothing, lengths do.
+            (None, Some(known))
+                if known.length.is_some() && now.length.is_some() && known.length != now.length =>
+            {
+                Likeness::Different
+            }
+            (None, _) => Likeness::Unproved,
+        }
+    }
+
+    fn is_a_page(&self, answer: &Answer) -> bool {
+        let html =
+            |t: &str| t.eq_ignore_ascii_case("text/html") || t.eq_ignore_ascii_case("application/xhtml+xml");
+        answer.content_type.as_deref().is_some_and(html) && !self.content_type.as_deref().is_some_and(html)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the facts of one answer")]
+    fn accept_content(
+        &mut self,
+        segment: SegmentId,
+        answer: Answer,
+        identity: Identity,
+        codings: Vec<Coding>,
+        place: Place,
+        likeness: Likeness,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Failure> {
+        let Some(fetch) = self.fetches.get(&segment).cloned() else { return Ok(()) };
+        let first = self.identity.is_none();
+        let resumed = self.unconfirmed && !self.have.is_empty();
+        let sent_validator = fetch.if_range.is_some();
+        let remote = &mut self.remotes[fetch.mirror];
+        if likeness == Likeness::Unproved && place.range_ignored && sent_validator {
+            // The whole because of our If-Range, from a node that has another tag for the same
+            // date: asked again without, and the bytes decide.
+            remote.if_range = false;
+            out.push(Action::Drop { segment });
+            self.remove(segment);
+            self.go_on(now, out);
+            return Ok(());
+        }
+        if fetch.url != *remote.original() {
+            remote.current = Some(fetch.url.clone());
+        }
+        if place.range_ignored {
+            remote.ranges = Some(false);
+        } else if fetch.range.is_some() {
+            remote.ranges = Some(true);
+        } else if answer.accept_ranges == Some(false) {
+            remote.ranges = Some(false);
+        }
+        let strong_same = likeness == Likeness::Same;
+        if !matches!(remote.admission, Admission::Sampling(_)) && !matches!(fetch.kind, Kind::Window(_)) {
+            remote.admission = Admission::Admitted;
+        }
+        if remote.identity.is_none() || strong_same {
+            remote.identity = Some(identity.clone());
+        }
+        if first {
+            self.all_validated = identity.if_range().is_some();
+        } else if !matches!(fetch.kind, Kind::Window(_)) {
+            self.all_validated &= strong_same;
+        }
+        if !matches!(fetch.kind, Kind::Window(_)) {
+            self.answers += 1;
+        }
+        if self.content_type.is_none() {
+            self.content_type = answer.content_type.clone();
+        }
+        if codings.is_empty() && fetch.mirror == self.primary() {
+            for digest in &answer.digests {
+                if !self.server_digests.contains(digest) && self.server_digests.len() < 8 {
+                    self.server_digests.push(digest.clone());
+                }
+            }
+        }
+        for link in answer.duplicates.iter().take(8) {
+            self.add_mirror(link, &fetch.url, now);
+        }
+        match &mut self.identity {
+            None => self.identity = Some(identity.clone()),
+            Some(known) if known.length.is_none() && identity.length.is_some() && codings.is_empty() => {
+                let total = identity.length.unwrap_or_default();
+                self.learn_length(total, out);
+            }
+            Some(_) => {}
+        }
+
+        if self.unconfirmed || first {
+            let confirmed = self.confirm(likeness, resumed, out);
+            if !confirmed {
+                // Nothing vouches for the bytes from before, and that is not enough here.
+                let failure = Failure::new(
+                    Code::Changed,
+                    "nothing proves that the bytes here are of this file, and --resume strict asks for proof",
+                );
+                self.changed_with(segment, &fetch, answer, identity, codings, place, failure, now, out);
+                return Ok(());
+            }
+            self.codings = codings;
+            self.prepare_with(segment, &fetch, &answer, place, out);
+            return Ok(());
+        }
+        self.accept(segment, place, now, out);
+        Ok(())
+    }
+
+    /// The first good answer of this run: what becomes of the bytes from before?
+    fn confirm(&mut self, likeness: Likeness, resumed: bool, out: &mut Vec<Action>) -> bool {
+        if !resumed {
+            self.unconfirmed = false;
+            self.unproved = Default::default();
+            return true;
+        }
+        if likeness == Likeness::Same || self.has_digests() {
+            // The validator, or in the end the digest, vouches for them.
+            self.unconfirmed = false;
+            self.unproved = Default::default();
+            return true;
+        }
+        if self.request.options.resume == Resume::Strict {
+            return false;
+        }
+        let message =
+            "the server gives no proof that this is the file from before: comparing samples of the bytes";
+        out.push(Action::Tell(EventKind::Notice { message: message.to_owned() }));
+        true
+    }
+
+    /// Lets the cold side prepare while the answer waits.
+    fn prepare_with(
+        &mut self,
+        segment: SegmentId,
+        fetch: &Fetch,
+        answer: &Answer,
+        place: Place,
+        out: &mut Vec<Action>,
+    ) {
+        let proving = self.unconfirmed && !self.unproved.is_empty();
+        let window = match fetch.range {
+            Some((start, Some(end))) if proving && !place.range_ignored => {
+                Span::new(start, end).filter(|w| self.unproved.covers(*w))
+            }
+            _ => None,
+        };
+        let held = if proving && !place.range_ignored && window.is_none() {
+            out.push(Action::Drop { segment });
+            self.remove(segment);
+            None
+        } else {
+            let open = self.codings.is_empty().then_some(self.length()).flatten();
+            let seam = if self.has_digests() { 0 } else { SEAM };
+            let (end, write) = match (window, place.range_ignored || fetch.range.is_none()) {
+                (Some(window), _) => (window.end(), false),
+                (None, true) => (open.unwrap_or(u64::MAX), true),
+                (None, false) => (fetch.end, true),
+            };
+            if let Some(fetch) = self.fetches.get_mut(&segment) {
+                fetch.kind = window.map_or(Kind::Segment, Kind::Window);
+                fetch.end = end;
+                if window.is_none() && (place.range_ignored || fetch.range.is_none()) {
+                    // The whole from its first byte: what is here is compared as it passes.
+                    fetch.range = None;
+                    fetch.start = place.offset;
+                    fetch.pos = place.offset;
+                }
+            }
+            if window.is_none() {
+                self.unconfirmed = false;
+            }
+            let codings = self.codings.clone();
+            Some((segment, BodyPlan { offset: place.offset, end, seam, write, codings }))
+        };
+        self.state = State::Preparing { held };
+        let identity = self.identity.clone().unwrap_or_default();
+        let ranges = self.remotes[fetch.mirror].ranges;
+        let resumable =
+            self.codings.is_empty() && (ranges == Some(true) || answer.accept_ranges == Some(true));
+        out.push(Action::Prepare(Box::new(Preparation {
+            identity,
+            restart: self.must_restart.take(),
+            disposition: answer.disposition.clone(),
+            content_type: answer.content_type.clone(),
+            url: fetch.url.clone(),
+            resumable,
+            decoded: !self.codings.is_empty(),
+        })));
+    }
+
+    pub(super) fn on_prepared(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let State::Preparing { held } = &mut self.state else { return };
+        let held = held.take();
+        let proving = self.unconfirmed && !self.unproved.is_empty();
+        self.state = if proving {
+            let length = self.length().unwrap_or(u64::MAX);
+            let seed = self.dice.next_u64();
+            State::Proving(Box::new(Sampling::new(&self.unproved, length, crate::dice::Dice::new(seed))))
+        } else {
+            State::Fetching
+        };
+        if let Some((segment, body)) = held
+            && let Some(fetch) = self.fetches.get_mut(&segment)
+        {
+            fetch.accepted = true;
+            fetch.accepted_at = Some(now);
+            fetch.last_heard = now;
+            out.push(Action::Accept { segment, body });
+        }
+        self.widen();
+        self.settle(now, out);
+        self.replenish(now, out);
+    }
+
+    /// A second connection is worth trying as soon as the file is known to be large enough.
+    fn widen(&mut self) {
+        let min_split = self.request.options.min_split;
+        if !self.ramp.settled && self.length().is_none_or(|length| length >= 2 * min_split) {
+            self.ramp.target = self.ramp.target.max(2).min(self.request.options.connections.max(1));
+        }
+    }
+
+    /// A later answer, already checked: its body may flow.
+    fn accept(&mut self, segment: SegmentId, place: Place, now: Instant, out: &mut Vec<Action>) {
+        let seam = if self.has_digests() { 0 } else { SEAM };
+        let length = self.length();
+        let Some(fetch) = self.fetches.get_mut(&segment) else { return };
+        if place.range_ignored || fetch.range.is_none() {
+            // Only ever with nothing else running: the whole from its first byte.
+            if matches!(self.state, State::Proving(_)) {
+                self.state = State::Fetching;
+                self.unconfirmed = false;
+            }
+            fetch.kind = Kind::Segment;
+            fetch.range = None;
+            fetch.start = place.offset;
+            fetch.pos = place.offset;
+            fetch.end = length.unwrap_or(u64::MAX);
+        }
+        if fetch.kind == Kind::Probe {
+            fetch.kind = Kind::Segment;
+        }
+        if let Some(length) = length {
+            fetch.end = fetch.end.min(length);
+        }
+        fetch.accepted = true;
+        fetch.accepted_at = Some(now);
+        let fetch = fetch.clone();
+        let window = matches!(fetch.kind, Kind::Window(_));
+        if !window && !fetch.hedge {
+            let overtaken = self.fetches.iter().any(|(other, f)| {
+                *other != segment
+                    && f.kind == Kind::Segment
+                    && f.start < fetch.start
+                    && f.pos > fetch.start
+                    && f.end >= fetch.end
+            });
+            if overtaken {
+                out.push(Action::Drop { segment });
+                self.remove(segment);
+                return;
+            }
+            for (other, f) in &mut self.fetches {
+                let loses = *other != segment
+                    && f.kind == Kind::Segment
+                    && f.pos <= fetch.start
+                    && f.start < fetch.start;
+                if loses && f.end > fetch.start {
+                    f.end = fetch.start;
+                    if f.accepted {
+                        out.push(Action::End { segment: *other, at: fetch.start });
+                    }
+                }
+            }
+        }
+        let codings = self.codings.clone();
+        let body = BodyPlan {
+            offset: place.offset,
+            end: fetch.end,
+            seam: if window { 0 } else { seam },
+            write: !window,
+            codings,
+        };
+        out.push(Action::Accept { segment, body });
+        // Ranges work: the next two connections need no further proof of that.
+        if fetch.range.is_some() && !window && self.ramp.target == 2 && !self.ramp.settled {
+            self.ramp.target = 4.min(self.request.options.connections.max(1));
+        }
+    }
+
+    fn learn_length(&mut self, total: u64, out: &mut Vec<Action>) {
+        let Some(identity) = &mut self.identity else { return };
+        identity.length = Some(total);
+        out.push(Action::Learned(identity.clone()));
+        let identity = identity.clone();
+        for remote in &mut self.remotes {
+            if let Some(known) = &mut remote.identity {
+                known.length = known.length.or(identity.length);
+            }
+        }
+        for (segment, fetch) in &mut self.fetches {
+            if fetch.end == u64::MAX {
+                fetch.end = total;
+                if fetch.accepted {
+                    out.push(Action::End { segment: *segment, at: total });
+                }
+            }
+        }
+    }
+
+    /// The file is another now, and this answer is about the new one.
+    #[allow(clippy::too_many_arguments, reason = "the facts of one answer")]
+    fn changed_with(
+        &mut self,
+        segment: SegmentId,
+        fetch: &Fetch,
+        answer: Answer,
+        identity: Identity,
+        codings: Vec<Coding>,
+        place: Place,
+        failure: Failure,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        let _ = now;
+        let usable = place.offset == 0 && (place.range_ignored || fetch.range.is_none());
+        if !self.changed(failure, usable.then_some(segment), out) || !usable {
+            return;
+        }
+        // The answer in hand is the new file from its first byte.
+        let remote = &mut self.remotes[fetch.mirror];
+        remote.identity = Some(identity.clone());
+        remote.admission = Admission::Admitted;
+        if place.range_ignored && fetch.if_range.is_none() {
+            remote.ranges = Some(false);
+        }
+        self.all_validated = identity.if_range().is_some();
+        self.answers = 1;
+        self.content_type = answer.content_type.clone();
+        self.server_digests = answer.digests.clone();
+        self.identity = Some(identity);
+        self.codings = codings;
+        self.prepare_with(segment, fetch, &answer, Place { range_ignored: true, ..place }, out);
+    }
+
+    fn add_mirror(&mut self, link: &str, base: &url::Url, now: Instant) {
+        let Ok(url) = crate::headers::resolve_location(base, link) else { return };
+        if self.remotes.len() < 16 && self.remotes.iter().all(|r| *r.original() != url) {
+            self.remotes.push(super::Remote::new(url, now));
+        }
+    }
+}
+
+/// Where the body lies, or why that cannot be believed.
+fn place_of(fetch: &Fetch, answer: &Answer) -> Result<Place, Failure> {
+    let mismatch = |what: String| Failure::new(Code::RangeMismatch, what);
+    if answer.status == 200 {
+        return Ok(Place { offset: 0, range_ignored: fetch.range.is_some() });
+    }
+    if answer.content_type.as_deref().is_some_and(|t| t.eq_ignore_ascii_case("multipart/byteranges")) {
+        return Err(mismatch("the server answered one range with several parts".to_owned()));
+    }
+    let range = match &answer.content_range {
+        None => {
+            return Err(mismatch(
+                "the server sent a part without saying which (206 without Content-Range)".to_owned(),
+            ));
+        }
+        Some(Err(why)) => {
+            return Err(mismatch(format!(
+                "the server sent a part with a Content-Range that makes no sense: {why}"
+            )));
+        }
+        Some(Ok(range)) => range,
+    };
+    let Some(span) = range.span() else {
+        return Err(mismatch("the server sent a part without saying which".to_owned()));
+    };
+    let (asked, asked_end) = fetch.range.unwrap_or((0, None));
+    if span.start() != asked {
+        return Err(mismatch(format!(
+            "bytes from {asked} were asked, the server sent bytes from {}",
+            span.start()
+        )));
+    }
+    if let Some(body) = answer.body_length
+        && body != span.len()
+    {
+        return Err(mismatch(format!("the server announces {} bytes and sends {body}", span.len())));
+    }
+    if asked_end.is_some_and(|end| span.end() > end.saturating_add(1)) {
+        return Err(mismatch(format!(
+            "bytes up to {} were asked, the server sends up to {}",
+            asked_end.unwrap_or_default(),
+            span.end()
+        )));
+    }
+    Ok(Place { offset: asked, range_ignored: false })
+}
+
+/// What a status other than success means.
+fn refusal(fetch: &Fetch, answer: &Answer) -> Failure {
+    let shown = redact(&fetch.url);
+    let status = answer.status;
+    let after = answer.retry_after;
+    let ranged = fetch.range.is_some();
+    match status {
+        400 | 405 | 412 | 501 if ranged => {
+            Failure::new(Code::RangesRefused, format!("{shown} refuses a range ({status})"))
+        }
+        401 => Failure::new(
+            Code::AuthRequired,
+            format!("{shown} asks for a user and password (401); give them by --user or --netrc"),
+        ),
+        403 => Failure::new(Code::Forbidden, format!("{shown} is forbidden (403)")),
+        404 | 410 => Failure::new(Code::NotFound, format!("{shown} does not exist ({status})")),
+        407 => Failure::new(
+            Code::ProxyFailed,
+            "the proxy asks for a user and password (407); put them into its URL",
+        ),
+        408 | 425 => Failure::new(Code::ServerError, format!("{shown} asks to try again ({status})"))
+            .with_remedy(Remedy::Retry { after }),
+        429 | 503 => Failure::new(Code::Busy, format!("{shown} is busy ({status})"))
+            .with_remedy(Remedy::Retry { after }),
+        500..=599 => Failure::new(Code::ServerError, format!("{shown} failed ({status})"))
+            .with_remedy(Remedy::Retry { after }),
+        _ => Failure::new(Code::UnexpectedStatus, format!("{shown} answered with status {status}")),
+    }
+}

@@ -1,0 +1,402 @@
+//! A world in a for-loop: server, network, disk and clock are this file, and every run is decided
+//! by one seed, so a failure can be repeated.
+
+use super::*;
+use crate::headers::ContentRange;
+use crate::request::{Destination, Mirror};
+use crate::validator::EntityTag;
+use proptest::prelude::*;
+
+const KIB: u64 = 1024;
+
+/// How a server says which version it serves.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Says {
+    StrongTag,
+    WeakTag,
+    Date,
+    /// Another tag for each answer, the same date.
+    NodeTags,
+    Nothing,
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    length: u64,
+    says: Says,
+    ranges: bool,
+    /// Length told on a plain answer.
+    tells_length: bool,
+    /// One in so many steps cuts a connection; 0 never does.
+    cut_every: u64,
+    /// At most this many connections; others get 503.
+    most: usize,
+    /// A range is answered with no more than this.
+    cap: u64,
+    /// After this many requests another version is served.
+    changes_after: u64,
+    /// A range is answered from the first byte instead, with the range of that.
+    lies: bool,
+}
+
+fn byte(version: u64, offset: u64) -> u8 {
+    let mut z =
+        (offset / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (version + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    z = (z ^ (z >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    (z >> (8 * (offset % 8))) as u8
+}
+
+struct Running {
+    order: Order,
+    version: u64,
+    headed: bool,
+    body: Option<BodyPlan>,
+    /// Where the body lies in the file, and how far it was received.
+    at: u64,
+    body_end: u64,
+    received: u64,
+}
+
+struct World {
+    server: Server,
+    version: u64,
+    requests: u64,
+    disk: Vec<u8>,
+    map: SpanSet,
+    running: BTreeMap<SegmentId, Running>,
+    now: Instant,
+    dice: Dice,
+    verified: Option<Proof>,
+    failed: Option<Failure>,
+    waiting: bool,
+    bytes: u64,
+}
+
+impl World {
+    fn new(server: Server, seed: u64) -> Self {
+        Self {
+            disk: vec![0; server.length as usize + 64],
+            server,
+            version: 1,
+            requests: 0,
+            map: SpanSet::new(),
+            running: BTreeMap::new(),
+            now: Instant::now(),
+            dice: Dice::new(seed),
+            verified: None,
+            failed: None,
+            waiting: false,
+            bytes: 0,
+        }
+    }
+
+    fn do_all(&mut self, actions: Vec<Action>, transfer: &mut Transfer) {
+        let mut queue: std::collections::VecDeque<Action> = actions.into();
+        while let Some(action) = queue.pop_front() {
+            match action {
+                Action::Fetch(order) => {
+                    self.requests += 1;
+                    if self.requests == self.server.changes_after {
+                        self.version += 1;
+                    }
+                    let run = Running {
+                        order: order.clone(),
+                        version: self.version,
+                        headed: false,
+                        body: None,
+                        at: 0,
+                        body_end: 0,
+                        received: 0,
+                    };
+                    assert!(self.running.insert(order.segment, run).is_none(), "a segment id is used twice");
+                }
+                Action::Accept { segment, body } => {
+                    let run = self.running.get_mut(&segment).expect("only held answers are accepted");
+                    assert!(run.headed && run.body.is_none());
+                    assert_eq!(run.at, body.offset, "the body is put where it belongs");
+                    run.body = Some(body);
+                }
+                Action::Drop { segment } => {
+                    self.running.remove(&segment);
+                }
+                Action::End { segment, at } => {
+                    if let Some(body) = self.running.get_mut(&segment).and_then(|r| r.body.as_mut()) {
+                        body.end = at;
+                    }
+                }
+                Action::Prepare(preparation) => {
+                    if preparation.restart.is_some() {
+                        self.map = SpanSet::new();
+                    }
+                    queue.extend(transfer.handle(Input::Prepared, self.now));
+                }
+                Action::Verify { proof, .. } => {
+                    self.verified = Some(proof);
+                    queue.extend(transfer.handle(Input::Verified(Verified::Right), self.now));
+                }
+                Action::GiveUp(failure) => self.failed = Some(failure),
+                Action::Tell(EventKind::Waiting { .. }) => self.waiting = true,
+                Action::Tell(_) | Action::Learned(_) | Action::HostLimit { .. } | Action::WakeAt(_) => {}
+                Action::AwaitMachine { .. } => panic!("this machine lacks nothing"),
+            }
+        }
+    }
+
+    fn answer(&mut self, segment: SegmentId) -> Answer {
+        let busy = self.running.values().filter(|r| r.headed).count() >= self.server.most;
+        let run = self.running.get_mut(&segment).unwrap();
+        let (server, length, version) = (&self.server, self.server.length, run.version);
+        if busy {
+            return Answer { status: 503, retry_after: Some(Duration::from_secs(1)), ..Answer::default() };
+        }
+        let tag = |value: String, weak: bool| Some(EntityTag { weak, value });
+        let identity = Identity {
+            length: Some(length),
+            etag: match server.says {
+                Says::StrongTag => tag(format!("v{version}"), false),
+                Says::WeakTag => tag(format!("v{version}"), true),
+                Says::NodeTags => tag(format!("v{version}n{}", segment.0), false),
+                Says::Date | Says::Nothing => None,
+            },
+            last_modified: matches!(server.says, Says::Date | Says::NodeTags).then_some(version as i64),
+            date_is_strong: false,
+        };
+        run.headed = true;
+        let changed =
+            run.order.if_range.as_ref().is_some_and(|sent| Some(sent) != identity.if_range().as_ref());
+        match run.order.range.filter(|_| server.ranges && !changed) {
+            Some((start, _)) if start >= length => Answer {
+                status: 416,
+                identity: Identity { length: Some(length), ..Identity::default() },
+                ..Answer::default()
+            },
+            Some((start, end)) => {
+                let start = if server.lies { 0 } else { start };
+                let end = end.unwrap_or(length).min(length).min(start + server.cap);
+                (run.at, run.body_end) = (start, end);
+                let span = Span::new(start, end).unwrap();
+                let range = ContentRange::Part { span, total: Some(length) };
+                Answer {
+                    status: 206,
+                    identity,
+                    content_range: Some(Ok(range)),
+                    body_length: Some(span.len()),
+                    ..Answer::default()
+                }
+            }
+            None => {
+                (run.at, run.body_end) = (0, length);
+                let length = server.tells_length.then_some(length);
+                Answer {
+                    status: 200,
+                    identity: Identity { length, ..identity },
+                    body_length: length,
+                    ..Answer::default()
+                }
+            }
+        }
+    }
+
+    /// One step of one connection, as the data thread does it.
+    fn flow(&mut self, segment: SegmentId) -> Option<Input<'static>> {
+        let cut = self.server.cut_every > 0 && self.dice.below(self.server.cut_every) == 0;
+        let amount = 1 + self.dice.below(48 * KIB);
+        let run = self.running.get_mut(&segment)?;
+        if cut {
+            let received = run.received;
+            self.running.remove(&segment);
+            let failure = Failure::new(Code::ConnectionLost, "reset");
+            return Some(Input::Ended { segment, end: End::Failed(failure), received });
+        }
+        if !run.headed {
+            let answer = self.answer(segment);
+            return Some(Input::Head { segment, answer: Box::new(answer) });
+        }
+        let body = run.body.clone()?;
+        let to = (run.at + amount).min(run.body_end).min(body.end.saturating_add(body.seam));
+        let mut done = run.at;
+        while done < to {
+            let known = self.map.run_end(done).min(to);
+            if known > done {
+                if let Some(at) = (done..known).find(|at| self.disk[*at as usize] != byte(run.version, *at)) {
+                    let received = run.received;
+                    self.running.remove(&segment);
+                    return Some(Input::Ended { segment, end: End::Differs { at }, received });
+                }
+                done = known;
+                continue;
+            }
+            // Beyond the end nothing is there to compare with.
+            let Some(fresh) = Span::new(done, to.min(body.end)).filter(|_| body.write) else { break };
+            let fresh = self.map.gaps(fresh).next().unwrap();
+            for at in fresh.start()..fresh.end() {
+                self.disk[at as usize] = byte(run.version, at);
+            }
+            self.map.insert(fresh);
+            done = fresh.end();
+        }
+        run.received += to.saturating_sub(run.at);
+        self.bytes += to.saturating_sub(run.at);
+        run.at = to.max(run.at);
+        let whole_body = run.at >= run.body_end;
+        let stop = run.at >= body.end
+            && (run.at >= body.end.saturating_add(body.seam)
+                || !self.map.covers(Span::new(run.at, run.at + 1).unwrap()));
+        if whole_body || stop {
+            let (pos, received) = (run.at, run.received);
+            self.running.remove(&segment);
+            return Some(Input::Ended {
+                segment,
+                end: End::Finished { pos, whole_body, flat: false },
+                received,
+            });
+        }
+        None
+    }
+
+    fn run(&mut self, transfer: &mut Transfer, steps: u64, kill_at: u64) {
+        let actions = transfer.handle(Input::Allow(8), self.now);
+        self.do_all(actions, transfer);
+        let actions = transfer.handle(Input::Begin, self.now);
+        self.do_all(actions, transfer);
+        for step in 0..steps {
+            if self.verified.is_some() || self.failed.is_some() || step == kill_at {
+                return;
+            }
+            self.now += Duration::from_millis(20);
+            let ids: Vec<SegmentId> = self.running.keys().copied().collect();
+            if !ids.is_empty() {
+                let segment = ids[self.dice.below(ids.len() as u64) as usize];
+                if let Some(input) = self.flow(segment) {
+                    let actions = transfer.handle(input, self.now);
+                    self.do_all(actions, transfer);
+                }
+            }
+            let counts: Vec<Count> = self
+                .running
+                .iter()
+                .filter(|(_, r)| r.body.is_some())
+                .map(|(segment, r)| Count {
+                    segment: *segment,
+                    pos: r.at,
+                    received: r.received,
+                    limited: false,
+                })
+                .collect();
+            let actions = transfer.handle(Input::Tick { counts: &counts, disk_blocked: false }, self.now);
+            self.do_all(actions, transfer);
+        }
+        panic!("the schedule does not end: {transfer:?}");
+    }
+
+    fn is_whole(&self, version: u64) -> bool {
+        (0..self.server.length).all(|offset| self.disk[offset as usize] == byte(version, offset))
+    }
+}
+
+fn request(connections: usize, resume: Resume) -> Request {
+    let mut request = Request::new(vec![Mirror::parse("http://h/f").unwrap()], Destination::Stdout).unwrap();
+    request.options.connections = connections;
+    request.options.min_split = 64 * KIB;
+    request.options.resume = resume;
+    request.options.retries = 60;
+    request.options.retry_wait = Duration::from_millis(50);
+    request
+}
+
+fn says() -> impl Strategy<Value = Says> {
+    prop_oneof![
+        Just(Says::StrongTag),
+        Just(Says::WeakTag),
+        Just(Says::Date),
+        Just(Says::NodeTags),
+        Just(Says::Nothing)
+    ]
+}
+
+prop_compose! {
+    fn server()(
+        length in prop_oneof![Just(0), 1..64 * KIB, 64 * KIB..512 * KIB],
+        says in says(),
+        ranges in prop::bool::weighted(0.8),
+        tells_length in prop::bool::weighted(0.8),
+        cut_every in prop_oneof![Just(0u64), 15u64..200],
+        most in prop_oneof![Just(8usize), 1usize..4],
+        cap in prop_oneof![Just(u64::MAX / 4), 20 * KIB..200 * KIB],
+        lies in prop::bool::weighted(0.1),
+    ) -> Server {
+        let hopeless = !ranges && length > 256 * KIB;
+        Server { length, says, ranges, tells_length, cut_every: if hopeless || lies { 0 } else { cut_every }, most, cap, changes_after: 0, lies }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: std::option_env!("CASES").and_then(|n| n.parse().ok()).unwrap_or(200), ..ProptestConfig::default() })]
+
+    /// Honest about its version or not at all: what is called right is the file, every byte of it.
+    #[test]
+    fn every_schedule_ends_with_the_file(server in server(), connections in 1usize..9, seed in any::<u64>()) {
+        let mut world = World::new(server, seed);
+        let mut transfer = Transfer::new(DownloadId(1), request(connections, Resume::Auto), Found::Nothing, seed, world.now);
+        world.run(&mut transfer, 200_000, u64::MAX);
+        if world.verified.is_some() {
+            prop_assert!(world.is_whole(1));
+        } else {
+            prop_assert!(world.server.cut_every > 0, "{:?}", world.failed);
+        }
+    }
+
+    /// Killed anywhere and started again from the map on the disk: the same file, and little twice.
+    #[test]
+    fn a_resume_ends_with_the_same_file(server in server(), kill in 1u64..400, seed in any::<u64>(), strict in any::<bool>()) {
+        let resume = if strict { Resume::Strict } else { Resume::Auto };
+        let mut world = World::new(server, seed);
+        let mut transfer = Transfer::new(DownloadId(1), request(8, resume), Found::Nothing, seed, world.now);
+        world.run(&mut transfer, 200_000, kill);
+        if world.verified.is_none() && world.failed.is_none() && transfer.identity.is_some() {
+            let identity = transfer.identity.clone().unwrap();
+            world.running.clear();
+            let found = Found::Recorded { identity, spans: world.map.clone() };
+            let mut second = Transfer::new(DownloadId(2), request(8, resume), found, seed, world.now);
+            world.run(&mut second, 200_000, u64::MAX);
+        }
+        if world.verified.is_some() {
+            prop_assert!(world.is_whole(1));
+        } else if world.failed.is_some() {
+            prop_assert!(world.server.cut_every > 0, "{:?}", world.failed);
+        }
+    }
+
+    /// Another version between two runs is never spliced with the first.
+    #[test]
+    fn another_version_after_a_kill_is_never_spliced(server in server(), kill in 1u64..400, seed in any::<u64>(), strict in any::<bool>()) {
+        let resume = if strict { Resume::Strict } else { Resume::Auto };
+        let mut world = World::new(server, seed);
+        let mut transfer = Transfer::new(DownloadId(1), request(8, resume), Found::Nothing, seed, world.now);
+        world.run(&mut transfer, 200_000, kill);
+        if world.verified.is_some() || world.failed.is_some() { return Ok(()); }
+        let Some(identity) = transfer.identity.clone() else { return Ok(()) };
+        world.running.clear();
+        world.version = 2;
+        let found = Found::Recorded { identity, spans: world.map.clone() };
+        let mut second = Transfer::new(DownloadId(2), request(8, resume), found, seed, world.now);
+        world.run(&mut second, 200_000, u64::MAX);
+        if world.verified.is_some() {
+            prop_assert!(world.is_whole(2));
+        }
+    }
+
+    /// A change in the middle is seen wherever the server says anything of its versions.
+    #[test]
+    fn a_change_in_the_middle_is_never_spliced(mut server in server(), after in 2u64..12, seed in any::<u64>()) {
+        server.changes_after = after;
+        let told = server.says != Says::Nothing && server.says != Says::WeakTag;
+        let mut world = World::new(server, seed);
+        let mut transfer = Transfer::new(DownloadId(1), request(8, Resume::Auto), Found::Nothing, seed, world.now);
+        world.run(&mut transfer, 200_000, u64::MAX);
+        if let Some(proof) = world.verified {
+            let whole = world.is_whole(1) || world.is_whole(2);
+            prop_assert!(whole || (!told && proof == Proof::Sampled), "{proof:?}");
+        }
+    }
+}
