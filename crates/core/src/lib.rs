@@ -4,8 +4,12 @@
 //! and returns what to do. It has no input or output, no clock, no async and no unsafe code, so
 //! every rule in it can be tested as a list of inputs.
 
+pub mod answer;
+pub mod auth;
+pub mod dice;
 pub mod digest;
 pub mod failure;
+pub mod file_name;
 pub mod headers;
 pub mod id;
 pub mod message;
@@ -13,8 +17,12 @@ pub mod request;
 pub mod span;
 pub mod validator;
 
+pub use answer::{Answer, Framing};
+pub use dice::Dice;
 pub use digest::{Algorithm, Digest};
 pub use failure::{Code, Failure, Remedy};
+pub use file_name::SafeName;
+pub use headers::Headers;
 pub use id::{DownloadId, MirrorId, SegmentId};
 pub use request::{Mirror, Request};
 pub use span::{Span, SpanSet};
