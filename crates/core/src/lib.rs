@@ -5,9 +5,11 @@
 //! every rule in it can be tested as a list of inputs.
 
 pub mod answer;
+pub mod auth;
 pub mod dice;
 pub mod digest;
 pub mod failure;
+pub mod file_name;
 pub mod headers;
 pub mod id;
 pub mod message;
@@ -19,8 +21,12 @@ pub mod span;
 pub mod transfer;
 pub mod validator;
 
+pub use answer::{Answer, Framing};
+pub use dice::Dice;
 pub use digest::{Algorithm, Digest};
 pub use failure::{Code, Failure, Remedy};
+pub use file_name::SafeName;
+pub use headers::Headers;
 pub use id::{DownloadId, MirrorId, SegmentId};
 pub use request::{Mirror, Request};
 pub use span::{Span, SpanSet};
