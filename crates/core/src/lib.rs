@@ -4,13 +4,21 @@
 //! and returns what to do. It has no input or output, no clock, no async and no unsafe code, so
 //! every rule in it can be tested as a list of inputs.
 
+pub mod checksum_file;
+pub mod cookies;
 pub mod digest;
+pub mod expand;
 pub mod failure;
 pub mod headers;
 pub mod id;
 pub mod message;
+pub mod metalink;
+pub mod netrc;
+pub mod no_proxy;
 pub mod request;
 pub mod span;
+pub mod units;
+pub mod uri_list;
 pub mod validator;
 
 pub use digest::{Algorithm, Digest};
