@@ -7,7 +7,10 @@
 pub mod answer;
 pub mod auth;
 pub mod dice;
+pub mod checksum_file;
+pub mod cookies;
 pub mod digest;
+pub mod expand;
 pub mod failure;
 pub mod file_name;
 pub mod headers;
@@ -15,10 +18,15 @@ pub mod id;
 pub mod message;
 pub mod plan;
 pub mod proof;
+pub mod metalink;
+pub mod netrc;
+pub mod no_proxy;
 pub mod request;
 pub mod retry;
 pub mod span;
 pub mod transfer;
+pub mod units;
+pub mod uri_list;
 pub mod validator;
 
 pub use answer::{Answer, Framing};
