@@ -57,7 +57,7 @@ impl Zstd {
                 }
                 let Some(header) = Header::read(input) else { return Ok(None) };
                 let Self { decoder, .. } = self;
-                call(Coding::Zstd, || decoder.reset(&input[..header.size]))?.or_else(|e| damaged(e))?;
+                call(Coding::Zstd, || decoder.reset(&input[..header.size]))?.or_else(damaged)?;
                 self.state = State::Block { checked: header.checked, length: header.length, made: 0 };
                 Ok(Some(header.size))
             }
@@ -86,9 +86,9 @@ impl Zstd {
                 let ended = call(Coding::Zstd, || {
                     decoder.decode_blocks(block, BlockDecodingStrategy::UptoBlocks(1))
                 })?
-                .or_else(|e| damaged(e))?;
+                .or_else(damaged)?;
                 loop {
-                    let n = call(Coding::Zstd, || decoder.read(room))?.or_else(|e| damaged(e))?;
+                    let n = call(Coding::Zstd, || decoder.read(room))?.or_else(damaged)?;
                     if n == 0 {
                         break;
                     }

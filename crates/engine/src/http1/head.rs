@@ -276,10 +276,10 @@ fn finish(result: httparse::Result<Head>) -> Result<Head, FetchError> {
     }
 }
 
-/// Whether a line, its blanks ignored, begins with this name and a colon.
+/// Whether a line begins with this name and a colon, blanks and what stands for them ignored.
 fn looks_like(line: &[u8], name: &str) -> bool {
-    let mut letters = line.iter().filter(|b| !b" \t\r\0".contains(b));
-    name.bytes().all(|n| letters.next().is_some_and(|l| l.eq_ignore_ascii_case(&n)))
+    let mut letters = line.iter().filter(|b| !b" \t\r\0-_".contains(b));
+    name.bytes().filter(|n| *n != b'-').all(|n| letters.next().is_some_and(|l| l.eq_ignore_ascii_case(&n)))
         && letters.next() == Some(&b':')
 }
 
@@ -326,5 +326,241 @@ where
             Err(error) => error,
         };
         return Err(FetchError::from_io(error, host, buffer.reused, !buffer.any));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tokio::io::AsyncWriteExt;
+
+    fn parse(text: &str) -> Result<Head, FetchError> {
+        let mut buffer = HeadBuffer::new(false);
+        buffer.push(text.as_bytes());
+        buffer.parse().map(|head| head.expect("a whole head"))
+    }
+
+    fn head(fields: &str) -> Head {
+        parse(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).unwrap()
+    }
+
+    fn framing(fields: &str) -> Result<Framing, FetchError> {
+        head(fields).framing()
+    }
+
+    #[test]
+    fn a_head_is_read_and_the_body_left_in_the_buffer() {
+        let mut buffer = HeadBuffer::new(false);
+        buffer.push(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\nETag:  \"a\" \r\n\r\nabc");
+        let head = buffer.parse().unwrap().unwrap();
+        assert_eq!((head.status, head.http10, head.reason.as_str()), (206, false, "Partial Content"));
+        assert_eq!(head.headers.text("etag"), Some("\"a\""));
+        assert_eq!(buffer.leftover(), b"abc");
+        assert_eq!(buffer.into_leftover(), b"abc");
+    }
+
+    #[test]
+    fn what_real_servers_send_is_understood() {
+        for text in [
+            "HTTP/1.1 200\r\n\r\n",
+            "HTTP/1.1 200 \r\n\r\n",
+            "HTTP/1.0  200  OK\r\n\r\n",
+            "HTTP/1.1 200 OK\nX: y\n\n",
+            "HTTP/1.1 200 OK\nX: y\r\n\n",
+            "\r\nHTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 \u{e9}\r\nX: \u{e9}\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX:\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n X: y\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nthis is no field\r\nX Y: z\r\n\r\n",
+        ] {
+            assert_eq!(parse(text).unwrap().status, 200, "{text:?}");
+        }
+        let folded = head("Content-Disposition: attachment;\r\n \tfilename=a\r\nX: y\r\n");
+        assert_eq!(folded.headers.text("content-disposition"), Some("attachment; filename=a"));
+        assert_eq!(folded.headers.text("x"), Some("y"));
+    }
+
+    #[test]
+    fn what_is_not_http_is_refused_at_once() {
+        for text in [
+            "<html>",
+            "SSH-2.0-OpenSSH_9\r\n",
+            "HTTP/2 200",
+            "HTTP/0.9",
+            "http/1.1 200 OK",
+            "ICY 200 OK",
+            "\n\nHTTP/1.1 200 OK",
+            "\r\n\r\nHTTP/1.1 200 OK",
+            "\0",
+        ] {
+            let mut buffer = HeadBuffer::new(false);
+            buffer.push(text.as_bytes());
+            assert!(matches!(buffer.parse(), Err(FetchError::Protocol { .. })), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        for text in [
+            "HTTP/1.1 20 OK\r\n\r\n",
+            "HTTP/1.1 2000 OK\r\n\r\n",
+            "HTTP/1.1 099 OK\r\n\r\n",
+            "HTTP/1.1 -20 OK\r\n\r\n",
+            "HTTP/1.1 101 Switching\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n Content-Length: 5\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent Length: 5\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n\r\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX y: z\r\nTransfer-Encoding\t: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Range : bytes 0-1/2\r\n\r\n",
+        ] {
+            let result = parse(text);
+            assert!(matches!(result, Err(FetchError::Protocol { .. })), "{text:?}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_is_bounded_in_bytes_fields_and_interim_answers() {
+        let field = format!("X: {}\r\n", "y".repeat(70_000));
+        assert!(matches!(
+            parse(&format!("HTTP/1.1 200 OK\r\n{field}\r\n")),
+            Err(FetchError::HeadTooLarge { .. })
+        ));
+        let mut endless = HeadBuffer::new(false);
+        endless.push(format!("HTTP/1.1 200 OK\r\n{}", "X: y\r\n".repeat(11_000)).as_bytes());
+        assert!(matches!(endless.parse(), Err(FetchError::HeadTooLarge { .. })));
+        assert_eq!(head(&"X: y\r\n".repeat(MOST_FIELDS)).status, 200);
+        assert!(matches!(
+            parse(&format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(MOST_FIELDS + 1))),
+            Err(FetchError::HeadTooLarge { .. })
+        ));
+        let hints =
+            |n| format!("{}HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n".repeat(n));
+        assert_eq!(parse(&hints(16)).unwrap().status, 200);
+        assert!(matches!(parse(&hints(17)), Err(FetchError::Protocol { .. })));
+    }
+
+    #[test]
+    fn the_end_of_a_body_is_known_from_its_head() {
+        for (fields, expected) in [
+            ("", Framing::UntilClose),
+            ("Content-Length: 0\r\n", Framing::Length(0)),
+            ("Content-Length: 05\r\n", Framing::Length(5)),
+            ("Content-Length: 9223372036854775807\r\n", Framing::Length(i64::MAX as u64)),
+            ("Content-Length: 5\r\nContent-Length: 5\r\n", Framing::Length(5)),
+            ("Content-Length: 5, 5\r\n", Framing::Length(5)),
+            ("Transfer-Encoding: Chunked\r\n", Framing::Chunked),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", Framing::Chunked),
+            ("Transfer-Encoding: chunked\r\nContent-Length: x\r\n", Framing::Chunked),
+            ("Transfer-Encoding: identity\r\nContent-Length: 5\r\n", Framing::Length(5)),
+        ] {
+            assert_eq!(framing(fields).unwrap(), expected, "{fields:?}");
+        }
+        for fields in [
+            "Content-Length: 5\r\nContent-Length: 6\r\n",
+            "Content-Length: 5, 6\r\n",
+            "Content-Length: 5 6\r\n",
+            "Content-Length: 5\r\n 6\r\n",
+            "Content-Length: 5,\r\n",
+            "Content-Length:\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: 0x5\r\n",
+            "Content-Length: 1e3\r\n",
+            "Content-Length: 9223372036854775808\r\n",
+            "Content-Length: 99999999999999999999999\r\n",
+            "Transfer-Encoding: gzip\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+        ] {
+            assert!(matches!(framing(fields), Err(FetchError::Protocol { .. })), "{fields:?}");
+        }
+        for status in [204, 304] {
+            let head = parse(&format!("HTTP/1.1 {status} x\r\nContent-Length: 5\r\n\r\n")).unwrap();
+            assert_eq!(head.framing().unwrap(), Framing::Empty);
+        }
+    }
+
+    #[test]
+    fn a_connection_is_kept_only_when_both_sides_agree_where_the_body_ends() {
+        let keep = |version: &str, fields: &str| {
+            parse(&format!("HTTP/{version} 200 OK\r\n{fields}\r\n")).unwrap().keep_alive()
+        };
+        assert!(keep("1.1", ""));
+        assert!(!keep("1.1", "Connection: close\r\n"));
+        assert!(!keep("1.1", "Connection: foo, Close\r\n"));
+        assert!(!keep("1.0", ""));
+        assert!(keep("1.0", "Connection: Keep-Alive\r\n"));
+        assert!(!keep("1.0", "Connection: keep-alive, close\r\n"));
+        assert!(keep("1.1", "Transfer-Encoding: chunked\r\n"));
+        assert!(!keep("1.1", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"));
+        assert!(!keep("1.0", "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n"));
+    }
+
+    /// What `read_head` makes of a connection that carries these bytes and then ends.
+    async fn from_wire(bytes: &[u8], reused: bool) -> (Result<Head, FetchError>, Vec<u8>) {
+        let (mut ours, mut theirs) = tokio::io::duplex(100);
+        let mut buffer = HeadBuffer::new(reused);
+        let send = async {
+            let _ = theirs.write_all(bytes).await;
+            drop(theirs);
+        };
+        let (result, ()) = tokio::join!(
+            async {
+                let result = read_head(&mut ours, "h", &mut buffer).await;
+                drop(ours);
+                result
+            },
+            send
+        );
+        (result, buffer.into_leftover())
+    }
+
+    #[tokio::test]
+    async fn an_end_before_an_answer_is_told_from_one_within() {
+        let (result, _) = from_wire(b"", true).await;
+        assert!(result.as_ref().is_err_and(FetchError::was_idle_close), "{result:?}");
+        let (result, _) = from_wire(b"", false).await;
+        assert!(matches!(result, Err(FetchError::ConnectionLost { reused: false, before_answer: true, .. })));
+        let (result, _) = from_wire(b"HTTP/1.1 200 OK\r\nX", true).await;
+        assert!(matches!(result, Err(FetchError::ConnectionLost { before_answer: false, .. })));
+        let (result, _) = from_wire(b"HTTP/1.1 100 Continue\r\n\r\n", true).await;
+        assert!(matches!(result, Err(FetchError::ConnectionLost { before_answer: false, .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn however_a_head_is_split_it_reads_the_same(cuts in prop::collection::vec(1usize..30, 1..10)) {
+            let wire = b"\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\nA: b\r\n c\r\nContent-Length: 4\r\n\r\nbody";
+            let mut buffer = HeadBuffer::new(false);
+            let (mut from, mut cuts) = (0, cuts.iter().cycle());
+            let head = loop {
+                let to = (from + cuts.next().unwrap()).min(wire.len());
+                buffer.push(&wire[from..to]);
+                from = to;
+                if let Some(head) = buffer.parse().unwrap() {
+                    break head;
+                }
+            };
+            prop_assert_eq!(head.headers.text("a"), Some("b c"));
+            prop_assert_eq!(head.framing().unwrap(), Framing::Length(4));
+            prop_assert!(b"body".starts_with(buffer.leftover()));
+            prop_assert_eq!(buffer.leftover().len(), from - (wire.len() - 4));
+        }
+
+        #[test]
+        fn no_input_makes_a_head_panic(tail in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut buffer = HeadBuffer::new(false);
+            buffer.push(b"HTTP/1.1 200 OK\r\n");
+            buffer.push(&tail);
+            if let Ok(Some(head)) = buffer.parse() {
+                let _ = (head.framing(), head.keep_alive());
+            }
+        }
     }
 }
