@@ -1,7 +1,12 @@
 //! Carries out what `tidegate-core` decides: sockets, part files, timers.
 
 pub mod config;
+pub mod connect;
+pub mod decode;
+pub mod failure;
 pub mod handle;
+pub mod http1;
 
 pub use config::Config;
+pub use failure::FetchError;
 pub use handle::{Engine, EngineHandle};

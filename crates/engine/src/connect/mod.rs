@@ -1,0 +1,322 @@
+//! The only place where a socket is opened: names, addresses, proxies, TLS.
+//!
+//! [`Network`] says how; [`connect`] does it and returns a [`Stream`], which has no buffer but what
+//! TLS needs. Everything between us and the origin is hostile: answers of proxies are bounded in size
+//! and time, and so is the number of addresses that are tried.
+//!
+//! [`Resolve`] and [`Dial`] are the seam for simulated networks, and for an engine that may not look
+//! up names itself and asks its parent.
+
+mod happy;
+mod proxy;
+mod resolve;
+mod socks;
+mod stream;
+pub(crate) mod tls;
+
+pub use proxy::{NoProxy, Proxies, Proxy};
+pub use resolve::SystemResolver;
+pub use stream::{Duplex, Stream};
+pub use tls::TlsConfig;
+
+use crate::failure::{FetchError, Step};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+use tidegate_core::Failure;
+use tidegate_core::request::Mirror;
+use tokio::net::TcpSocket;
+use url::{Host, Url};
+
+/// A future that can be held without its type, and moved between threads.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Which addresses may be used.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Family {
+    /// IPv4 and IPv6, in the order the system prefers.
+    #[default]
+    Any,
+    /// Only IPv4.
+    V4,
+    /// Only IPv6.
+    V6,
+}
+
+impl Family {
+    fn allows(self, address: &SocketAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::V4 => address.is_ipv4(),
+            Self::V6 => address.is_ipv6(),
+        }
+    }
+}
+
+/// How to reach the network. Plain data, nothing of it read from the environment.
+#[derive(Clone, Debug, Default)]
+pub struct NetworkConfig {
+    /// Which addresses may be used.
+    pub family: Family,
+    /// Which proxies stand between.
+    pub proxies: Proxies,
+    /// What TLS trusts and shows.
+    pub tls: TlsConfig,
+}
+
+/// Finds the addresses of names.
+pub trait Resolve: Send + Sync + fmt::Debug {
+    /// The addresses of `host`, the preferred first. `host` is a name, never an address.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Boxed<'a, io::Result<Vec<SocketAddr>>>;
+}
+
+/// Opens connections.
+pub trait Dial: Send + Sync + fmt::Debug {
+    /// A connection to `address`. `receive_buffer` is the socket's, in bytes, set before connecting
+    /// since the window scale is fixed then; `None` leaves the system's own tuning on.
+    fn dial(&self, address: SocketAddr, receive_buffer: Option<u32>) -> Boxed<'_, io::Result<Stream>>;
+}
+
+/// Dials TCP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TcpDialer;
+
+impl Dial for TcpDialer {
+    fn dial(&self, address: SocketAddr, receive_buffer: Option<u32>) -> Boxed<'_, io::Result<Stream>> {
+        Box::pin(async move {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            if let Some(bytes) = receive_buffer {
+                socket.set_recv_buffer_size(bytes)?;
+            }
+            let stream = socket.connect(address).await?;
+            // Requests are single writes; without this a TLS handshake can wait for an acknowledgement.
+            stream.set_nodelay(true)?;
+            Ok(Stream::from(stream))
+        })
+    }
+}
+
+/// How to reach the network, ready for use. Cheap to clone; clones share the TLS sessions.
+#[derive(Clone, Debug)]
+pub struct Network {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    family: Family,
+    proxies: Proxies,
+    tls: tls::Tls,
+    resolver: Box<dyn Resolve>,
+    dialer: Box<dyn Dial>,
+}
+
+impl Network {
+    /// The network of this machine. Files that TLS needs were read by the caller; the system's own
+    /// certificates are only read when the first HTTPS connection is made.
+    ///
+    /// # Errors
+    /// `certificate-refused` when a certificate or key of the configuration cannot be used.
+    pub fn new(config: NetworkConfig) -> Result<Self, Failure> {
+        Self::simulated(config, Box::new(SystemResolver::default()), Box::new(TcpDialer))
+    }
+
+    /// A network that finds names and opens connections as told.
+    ///
+    /// # Errors
+    /// As [`Network::new`].
+    pub fn simulated(
+        config: NetworkConfig,
+        resolver: Box<dyn Resolve>,
+        dialer: Box<dyn Dial>,
+    ) -> Result<Self, Failure> {
+        let NetworkConfig { family, proxies, tls } = config;
+        let tls = tls::Tls::new(tls)?;
+        Ok(Self { shared: Arc::new(Shared { family, proxies, tls, resolver, dialer }) })
+    }
+
+    /// The addresses of a host that may be used, families alternating, at most 16.
+    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, FetchError> {
+        let Shared { family, resolver, .. } = &*self.shared;
+        let fail = |why: String| FetchError::Resolve { host: host.to_owned(), why };
+        let found = match host.parse::<IpAddr>() {
+            Ok(ip) => vec![SocketAddr::new(ip, port)],
+            Err(_) => resolver.resolve(host, port).await.map_err(|e| fail(e.to_string()))?,
+        };
+        let none = found.is_empty();
+        let usable = happy::interleave(found.into_iter().filter(|a| family.allows(a)));
+        if usable.is_empty() {
+            return Err(fail(match family {
+                Family::V4 if !none => "it has no IPv4 address".to_owned(),
+                Family::V6 if !none => "it has no IPv6 address".to_owned(),
+                _ => "it has no address".to_owned(),
+            }));
+        }
+        Ok(usable)
+    }
+}
+
+/// The server that a URL names: the key by which connections are kept.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Endpoint {
+    /// TLS or not.
+    pub https: bool,
+    /// The host in lower case; IPv6 without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// The server that a URL names.
+    ///
+    /// # Errors
+    /// [`FetchError::BadRequest`] if it is not `http` or `https`, or has no host.
+    pub fn of(url: &Url) -> Result<Self, FetchError> {
+        let bad = |what: &str| FetchError::BadRequest { what: what.to_owned() };
+        let https = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(bad("only http and https are spoken")),
+        };
+        let host = match url.host() {
+            Some(Host::Domain(name)) if !name.is_empty() => name.to_ascii_lowercase(),
+            Some(Host::Ipv4(ip)) => ip.to_string(),
+            Some(Host::Ipv6(ip)) => ip.to_string(),
+            _ => return Err(bad("the URL names no host")),
+        };
+        let port = url.port().unwrap_or(if https { 443 } else { 80 });
+        Ok(Self { https, host, port })
+    }
+
+    /// The server of a mirror, which has one by construction.
+    ///
+    /// # Errors
+    /// As [`Endpoint::of`]; not for any [`Mirror`] that exists.
+    pub fn of_mirror(mirror: &Mirror) -> Result<Self, FetchError> {
+        Self::of(mirror.url())
+    }
+
+    /// `host:port`, IPv6 in brackets.
+    pub fn authority(&self) -> String {
+        authority(&self.host, self.port)
+    }
+}
+
+fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.authority())
+    }
+}
+
+/// A connection over which the endpoint can be asked.
+#[derive(Debug)]
+pub struct Connected {
+    /// The connection, TLS done.
+    pub stream: Stream,
+    /// Requests must carry the whole URL: an HTTP proxy reads them.
+    pub absolute_form: bool,
+    /// The value of `Proxy-Authorization` that each request must carry, if any. A secret, for the
+    /// proxy alone: it is only set together with `absolute_form`.
+    pub proxy_authorization: Option<String>,
+    /// The other end of the socket: the proxy, if there is one.
+    pub peer: Option<SocketAddr>,
+}
+
+/// What a single connection is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectOptions {
+    /// How long all steps together may take.
+    pub timeout: Duration,
+    /// Size of the socket's receive buffer in bytes; only for connections opened under a limit, since
+    /// setting it turns the system's own tuning off for good.
+    pub receive_buffer: Option<u32>,
+}
+
+/// Connects to `endpoint`, by way of a proxy if the configuration says so, and shakes hands.
+///
+/// Dropping the future closes what was opened.
+///
+/// # Errors
+/// The step that failed, and why; [`FetchError::ConnectTimeout`] with the step that was being waited for.
+pub async fn connect(
+    network: &Network,
+    endpoint: &Endpoint,
+    options: ConnectOptions,
+) -> Result<Connected, FetchError> {
+    let attempt = Attempt { network, receive_buffer: options.receive_buffer, step: AtomicU8::new(0) };
+    match tokio::time::timeout(options.timeout, attempt.run(endpoint)).await {
+        Ok(result) => result,
+        Err(_) => Err(FetchError::ConnectTimeout {
+            host: endpoint.authority(),
+            after: options.timeout,
+            during: attempt.step(),
+        }),
+    }
+}
+
+/// One attempt to connect, and how far it is.
+struct Attempt<'a> {
+    network: &'a Network,
+    receive_buffer: Option<u32>,
+    step: AtomicU8,
+}
+
+impl Attempt<'_> {
+    async fn run(&self, endpoint: &Endpoint) -> Result<Connected, FetchError> {
+        let shared = &*self.network.shared;
+        let (mut stream, absolute_form, proxy_authorization) = match shared.proxies.choose(endpoint) {
+            None => (self.dial(&endpoint.host, endpoint.port).await?, false, None),
+            Some(proxy) if proxy.is_socks() => {
+                (socks::reach_endpoint(self, proxy, endpoint).await?, false, None)
+            }
+            Some(proxy) if endpoint.https => (proxy::tunnel(self, proxy, endpoint).await?, false, None),
+            Some(proxy) => (proxy::reach(self, proxy).await?, true, proxy.authorization()),
+        };
+        if endpoint.https {
+            self.at(Step::Securing);
+            stream = shared.tls.secure(stream, &endpoint.host, tls::With::Origin).await?;
+        }
+        let peer = stream.peer();
+        Ok(Connected { stream, absolute_form, proxy_authorization, peer })
+    }
+
+    /// A plain connection to one of the addresses of a host.
+    async fn dial(&self, host: &str, port: u16) -> Result<Stream, FetchError> {
+        self.at(Step::Resolving);
+        let addresses = self.network.addresses(host, port).await?;
+        self.at(Step::Connecting);
+        let dialer = &*self.network.shared.dialer;
+        happy::race(dialer, &addresses, self.receive_buffer).await.map_err(|(address, source)| {
+            let why = match addresses.len() {
+                1 => format!("{address}: {source}"),
+                n => format!("{n} addresses were tried, the last was {address}: {source}"),
+            };
+            FetchError::Connect { host: authority(host, port), why, source }
+        })
+    }
+
+    fn at(&self, step: Step) {
+        self.step.store(step as u8, Ordering::Relaxed);
+    }
+
+    fn step(&self) -> Step {
+        let now = self.step.load(Ordering::Relaxed);
+        [Step::Resolving, Step::Connecting, Step::AskingProxy, Step::Securing]
+            .into_iter()
+            .find(|s| *s as u8 == now)
+            .unwrap_or(Step::Resolving)
+    }
+}
+
+#[cfg(test)]
+mod tests;
