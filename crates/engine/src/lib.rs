@@ -2,6 +2,8 @@
 
 pub mod config;
 pub mod handle;
+pub mod limiter;
 
 pub use config::Config;
 pub use handle::{Engine, EngineHandle};
+pub use limiter::RateLimiter;

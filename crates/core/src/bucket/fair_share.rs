@@ -48,6 +48,13 @@ pub struct ConnectionId {
     unique: u64,
 }
 
+impl ConnectionId {
+    /// A small number that no other connection has at the same time: for tables beside the share.
+    pub fn index(self) -> usize {
+        self.slot
+    }
+}
+
 /// The answer to [`FairShare::take`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Grant {
