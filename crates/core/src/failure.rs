@@ -108,6 +108,14 @@ codes! {
     BadMetalink = "bad-metalink",
     /// Every place to fetch from has failed.
     NoMirrorLeft = "no-mirror-left",
+    /// The queue has no such job, or it has ended.
+    NoSuchJob = "no-such-job",
+    /// Another worker has the job now, or it was paused or removed meanwhile.
+    LeaseLost = "lease-lost",
+    /// The queue holds as many jobs as it may.
+    QueueFull = "queue-full",
+    /// The queue's storage failed.
+    QueueFailed = "queue-failed",
     /// Cancelled by the user.
     Cancelled = "cancelled",
     /// No engine is running and none will be started.
@@ -209,6 +217,9 @@ fn usual_remedy(code: Code) -> Remedy {
         | Code::BadUrl
         | Code::BadMetalink
         | Code::NoMirrorLeft
+        | Code::NoSuchJob
+        | Code::LeaseLost
+        | Code::QueueFull
         | Code::Cancelled
         | Code::EngineUnavailable
         | Code::Internal => Remedy::GiveUp,
@@ -227,6 +238,7 @@ fn usual_remedy(code: Code) -> Remedy {
         | Code::ServerError
         | Code::RangesRefused
         | Code::DecodeFailed
+        | Code::QueueFailed
         | Code::Locked => Remedy::Retry { after: None },
     }
 }

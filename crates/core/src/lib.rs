@@ -9,6 +9,7 @@ pub mod auth;
 pub mod dice;
 pub mod checksum_file;
 pub mod cookies;
+pub mod bucket;
 pub mod digest;
 pub mod expand;
 pub mod failure;

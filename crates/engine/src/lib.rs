@@ -6,7 +6,9 @@ pub mod decode;
 pub mod failure;
 pub mod handle;
 pub mod http1;
+pub mod limiter;
 
 pub use config::Config;
 pub use failure::FetchError;
 pub use handle::{Engine, EngineHandle};
+pub use limiter::RateLimiter;

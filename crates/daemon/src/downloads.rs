@@ -1,0 +1,49 @@
+//! What the manager needs of an engine.
+
+use std::time::Duration;
+use tidegate_core::message::{Event, Snapshot};
+use tidegate_core::{DownloadId, Failure, Request};
+use tidegate_engine::EngineHandle;
+
+/// An engine, as far as the manager uses it.
+///
+/// # Errors
+/// Each ends with `engine-unavailable` when the engine has ended.
+pub trait Downloads: Send + Sync {
+    /// Starts a download. Everything that follows is told by events.
+    fn start(&self, request: Request) -> Result<DownloadId, Failure>;
+
+    /// Stops a download, keeping its bytes; answered by an event that is final.
+    fn pause(&self, id: DownloadId) -> Result<(), Failure>;
+
+    /// Ends a download and removes its part file; answered by an event that is final.
+    fn cancel(&self, id: DownloadId) -> Result<(), Failure>;
+
+    /// The next event, waiting at most `patience` for it.
+    fn next_event(&self, patience: Duration) -> Result<Option<Event>, Failure>;
+
+    /// What every running download is doing right now.
+    fn snapshot(&self) -> Result<Snapshot, Failure>;
+}
+
+impl Downloads for EngineHandle {
+    fn start(&self, request: Request) -> Result<DownloadId, Failure> {
+        self.start(request)
+    }
+
+    fn pause(&self, id: DownloadId) -> Result<(), Failure> {
+        self.pause(id)
+    }
+
+    fn cancel(&self, id: DownloadId) -> Result<(), Failure> {
+        self.cancel(id)
+    }
+
+    fn next_event(&self, patience: Duration) -> Result<Option<Event>, Failure> {
+        self.next_event(patience)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Failure> {
+        self.snapshot()
+    }
+}
