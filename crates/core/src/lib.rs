@@ -4,6 +4,7 @@
 //! and returns what to do. It has no input or output, no clock, no async and no unsafe code, so
 //! every rule in it can be tested as a list of inputs.
 
+pub mod checkpoint;
 pub mod digest;
 pub mod failure;
 pub mod headers;
