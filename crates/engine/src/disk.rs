@@ -232,8 +232,13 @@ impl Disk for OsDisk {
         if !self.file_system.reserves_at_once() {
             return Ok(());
         }
+        let before = self.part_len()?;
         match rustix::fs::fallocate(&self.part, FallocateFlags::empty(), 0, length) {
             Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) => {
+                // It may have taken all the room that there was, which others need.
+                if self.part_len()? > before {
+                    self.part.set_len(before)?;
+                }
                 Err(error.into())
             }
             // An ext file system without extents, for one: it costs nothing but speed.

@@ -3,6 +3,7 @@
 pub mod config;
 pub mod disk;
 pub mod handle;
+pub mod landing;
 pub mod part_file;
 pub mod sys;
 pub mod verify;

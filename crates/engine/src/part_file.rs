@@ -17,7 +17,9 @@
 //!
 //! After an error of a sync, or of a write that is not simply refused for lack of room, the page cache
 //! may have lost what it took. Then both W slots are made void, the map falls back to what was synced, and
-//! this part file takes nothing any more: open it again.
+//! this part file takes nothing any more: open it again. (A process that is killed between the kernel's
+//! report of such an error and its next system call cannot leave that note. Then only a failing disk and
+//! a kill in the same microseconds can make W say too much.)
 
 use crate::disk::{Disk, OsDisk, Target};
 use rustix::io::Errno;
@@ -668,12 +670,20 @@ impl<D: Disk> PartFile<D> {
         map.failed = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
         map.have.clone_from(&map.synced);
         self.have_total.store(map.have.total(), Ordering::Relaxed);
-        if map.recorded {
-            for slot in [map.next_written.other(), map.next_written] {
-                // There is nobody to tell if this fails too. The pages were written lately, so they are
-                // in the page cache, and overwriting them needs nothing of the disk.
-                let _ = self.write_all(slot.offset(), &[0; VOID_LEN]);
-            }
+        if !map.recorded {
+            return;
+        }
+        // There is nobody to tell if these fail too; but the pages were written lately, so they are in the
+        // page cache, and overwriting them needs nothing of the disk. One small write of a D slot with a
+        // higher generation voids both W slots in one step; a durability cycle that is under way may
+        // overwrite that, so they are made void themselves as well.
+        map.generation += 1;
+        map.sequence += 1;
+        let slot = map.next_durable;
+        checkpoint::encode(&mut map.buffer, slot, map.sequence, map.generation, &map.about, &map.synced);
+        let _ = self.write_all(slot.offset(), &map.buffer);
+        for slot in [map.next_written.other(), map.next_written] {
+            let _ = self.write_all(slot.offset(), &[0; VOID_LEN]);
         }
     }
 }
