@@ -10,6 +10,7 @@ pub mod dice;
 pub mod checksum_file;
 pub mod cookies;
 pub mod bucket;
+pub mod checkpoint;
 pub mod digest;
 pub mod expand;
 pub mod failure;

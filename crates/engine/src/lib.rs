@@ -7,6 +7,12 @@ pub mod failure;
 pub mod handle;
 pub mod http1;
 pub mod limiter;
+pub mod disk;
+pub mod handle;
+pub mod landing;
+pub mod part_file;
+pub mod sys;
+pub mod verify;
 
 pub use config::Config;
 pub use failure::FetchError;

@@ -1,0 +1,256 @@
+//! The seam between what a part file means and the disk that holds it.
+//!
+//! [`crate::part_file::PartFile`] does everything through [`Disk`], so the tests can put a disk under it
+//! that remembers each operation, loses unsynced writes and fails when told to.
+
+use crate::sys::{self, FileSystem};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock};
+use tidegate_core::checkpoint::{SLOT_SIZE, Slot};
+use tidegate_core::request::Preallocate;
+
+/// Which of the two files of a download.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Target {
+    /// The bytes.
+    Part,
+    /// Their map.
+    Checkpoint,
+}
+
+/// The operations on the two files of a download. Offsets and lengths are in bytes.
+///
+/// Only `sync_data` makes anything durable; all that was done before it to that file is durable when it
+/// returns `Ok`. After an error of it, anything not synced before may be lost.
+pub trait Disk: Send + Sync {
+    /// Reads some bytes; 0 at the end of the file.
+    ///
+    /// # Errors
+    /// Those of `pread`.
+    fn read_at(&self, target: Target, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes some bytes, at least one unless it fails.
+    ///
+    /// # Errors
+    /// Those of `pwrite`.
+    fn write_at(&self, target: Target, offset: u64, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Waits until the content of a file, and its length, would survive a power loss.
+    ///
+    /// # Errors
+    /// Those of `fdatasync`.
+    fn sync_data(&self, target: Target) -> io::Result<()>;
+
+    /// Waits until the names of both files would survive a power loss.
+    ///
+    /// # Errors
+    /// Those of `fsync` on a directory.
+    fn sync_names(&self) -> io::Result<()>;
+
+    /// Cuts a file, or lengthens it with zeros.
+    ///
+    /// # Errors
+    /// Those of `ftruncate`.
+    fn set_len(&self, target: Target, length: u64) -> io::Result<()>;
+
+    /// The length of the part.
+    ///
+    /// # Errors
+    /// Those of `fstat`.
+    fn part_len(&self) -> io::Result<u64>;
+
+    /// Whether there is a checkpoint file.
+    fn has_checkpoint(&self) -> bool;
+
+    /// Makes an empty checkpoint file where there is none.
+    ///
+    /// # Errors
+    /// Those of `openat`.
+    fn create_checkpoint(&self) -> io::Result<()>;
+
+    /// Takes room for the first `length` bytes of the part, where the file system does that at once.
+    ///
+    /// # Errors
+    /// Only for lack of room.
+    fn reserve(&self, length: u64, how: Preallocate) -> io::Result<()>;
+
+    /// Begins to write the part's dirty pages to the disk, without waiting.
+    fn start_writeback(&self);
+
+    /// Whether a write that is refused for lack of room says nothing of the writes before it.
+    fn refuses_at_once(&self) -> bool;
+}
+
+/// The real disk: open descriptors, and the directory they are in.
+#[derive(Debug)]
+pub struct OsDisk {
+    part: File,
+    part_name: OsString,
+    checkpoint: OnceLock<File>,
+    checkpoint_name: OsString,
+    dir: Arc<OwnedFd>,
+    file_system: FileSystem,
+}
+
+impl OsDisk {
+    /// The part, opened for reading and writing, and its checkpoint if there is one, in `dir`.
+    pub fn new(
+        dir: Arc<OwnedFd>,
+        part: File,
+        part_name: OsString,
+        checkpoint: Option<File>,
+        checkpoint_name: OsString,
+    ) -> Self {
+        let file_system = FileSystem::of(&part);
+        let held = OnceLock::new();
+        if let Some(file) = checkpoint {
+            // A new cell is empty.
+            let _ = held.set(file);
+        }
+        Self { part, part_name, checkpoint: held, checkpoint_name, dir, file_system }
+    }
+
+    /// The part's descriptor, for moving bytes into it without a copy.
+    pub fn part(&self) -> &File {
+        &self.part
+    }
+
+    /// The number of the file system (`st_dev`).
+    ///
+    /// # Errors
+    /// Those of `fstat`.
+    pub fn device(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.part)?.st_dev)
+    }
+
+    /// Whether the part's name still leads to the part.
+    ///
+    /// # Errors
+    /// Those of `fstat`; a name that is gone is `Ok(false)`.
+    pub fn part_is_in_place(&self) -> io::Result<bool> {
+        let held = rustix::fs::fstat(&self.part)?;
+        match rustix::fs::statat(&*self.dir, &self.part_name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) => Ok((named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The part once more, for reading only.
+    ///
+    /// # Errors
+    /// Those of `openat`; `NotFound` if the name leads to another file by now.
+    pub fn reopen_read_only(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&*self.dir, &self.part_name, flags, Mode::empty())?);
+        let (held, named) = (rustix::fs::fstat(&self.part)?, rustix::fs::fstat(&file)?);
+        if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(file)
+    }
+
+    fn file(&self, target: Target) -> io::Result<&File> {
+        match target {
+            Target::Part => Ok(&self.part),
+            Target::Checkpoint => self.checkpoint.get().ok_or_else(|| io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+impl AsFd for OsDisk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.part.as_fd()
+    }
+}
+
+impl Disk for OsDisk {
+    fn read_at(&self, target: Target, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.file(target)?.read_at(into, offset)
+    }
+
+    fn write_at(&self, target: Target, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.file(target)?.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self, target: Target) -> io::Result<()> {
+        self.file(target)?.sync_data()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        match rustix::fs::fsync(&*self.dir) {
+            // Some file systems have no such thing as a directory to sync.
+            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set_len(&self, target: Target, length: u64) -> io::Result<()> {
+        self.file(target)?.set_len(length)
+    }
+
+    fn part_len(&self) -> io::Result<u64> {
+        Ok(self.part.metadata()?.len())
+    }
+
+    fn has_checkpoint(&self) -> bool {
+        self.checkpoint.get().is_some()
+    }
+
+    fn create_checkpoint(&self) -> io::Result<()> {
+        if self.has_checkpoint() {
+            return Ok(());
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // It tells where a file comes from, which is nobody else's business.
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = File::from(rustix::fs::openat(&*self.dir, &self.checkpoint_name, flags, mode)?);
+        if self.file_system.reserves_at_once() {
+            // The first page of each slot has its room from now on, so that progress can be recorded on
+            // a full disk too. Where that fails, the write itself will tell.
+            for slot in Slot::ALL {
+                let length = SLOT_SIZE.min(4096);
+                let _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), slot.offset(), length);
+            }
+        }
+        let _ = self.checkpoint.set(file);
+        Ok(())
+    }
+
+    fn reserve(&self, length: u64, how: Preallocate) -> io::Result<()> {
+        if how == Preallocate::None || length == 0 {
+            return Ok(());
+        }
+        if self.file_system.is_memory() {
+            return if self.part_len()? < length { self.part.set_len(length) } else { Ok(()) };
+        }
+        if !self.file_system.reserves_at_once() {
+            return Ok(());
+        }
+        let before = self.part_len()?;
+        match rustix::fs::fallocate(&self.part, FallocateFlags::empty(), 0, length) {
+            Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) => {
+                // It may have taken all the room that there was, which others need.
+                if self.part_len()? > before {
+                    self.part.set_len(before)?;
+                }
+                Err(error.into())
+            }
+            // An ext file system without extents, for one: it costs nothing but speed.
+            _ => Ok(()),
+        }
+    }
+
+    fn start_writeback(&self) {
+        sys::start_writeback(self.part.as_fd());
+    }
+
+    fn refuses_at_once(&self) -> bool {
+        self.file_system.refuses_at_once()
+    }
+}

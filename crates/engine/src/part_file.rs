@@ -1,0 +1,719 @@
+//! Positioned writes to an open part file, and the checkpoint that says what they have achieved.
+//!
+//! The bytes go first and the map follows: a span is in the map only after its bytes were taken by the
+//! kernel, and in a durable slot only after they were synced. What stands on the disk at any moment, and
+//! what may be believed of it later, is argued in [`tidegate_core::checkpoint`].
+//!
+//! Three kinds of thread use one part file: a data thread writes ([`PartFile::write_at`]), a background
+//! thread syncs ([`PartFile::make_durable`]), and whoever owns the download decides about it. The data
+//! thread never waits for a sync, except while bytes are taken back.
+//!
+//! | operation | steps, each finished before the next |
+//! |---|---|
+//! | `write_at` | bytes → map → after every [`SAVE_EVERY`] bytes, W (not synced) |
+//! | `make_durable` | copy the map → sync part → older D → sync checkpoint |
+//! | `forget` | map → W → older D → sync → other D → sync |
+//! | `restart` | map → older D → sync → other D → sync → cut the part to nothing |
+//!
+//! After an error of a sync, or of a write that is not simply refused for lack of room, the page cache
+//! may have lost what it took. Then both W slots are made void, the map falls back to what was synced, and
+//! this part file takes nothing any more: open it again. (A process that is killed between the kernel's
+//! report of such an error and its next system call cannot leave that note. Then only a failing disk and
+//! a kill in the same microseconds can make W say too much.)
+
+use crate::disk::{Disk, OsDisk, Target};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use tidegate_core::checkpoint::{
+    self, About, Belief, Checkpoint, FILE_SIZE, Promise, RequestKey, Slot, Surroundings, VOID_LEN,
+};
+use tidegate_core::request::Preallocate;
+use tidegate_core::{Identity, Span, SpanSet};
+
+/// At most this many bytes are written before the map is saved, so at most these are fetched again after
+/// `kill -9`.
+pub const SAVE_EVERY: u64 = 256 << 10;
+
+/// Files shorter than this have no checkpoint: after an interruption they are fetched again.
+pub const SMALLEST_WITH_CHECKPOINT: u64 = 1 << 20;
+
+/// Which version of the remote file a connection is fetching. Taken when its answer was checked, and
+/// given with each write, so that bytes of an old version that arrive late are not taken for the new one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Version(u64);
+
+/// Why bytes were not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// They are bytes of a version that has been given up, or no version was begun yet. Nothing is wrong
+    /// with the disk: drop the connection that brought them.
+    #[error("the bytes belong to a version of the file that has been given up")]
+    Superseded,
+    /// The disk did not take them, or not all of them. What it took is in the map.
+    #[error(transparent)]
+    Disk(#[from] io::Error),
+}
+
+/// What [`PartFile::begin`] starts from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Basis {
+    /// What the checkpoint recorded, which is of this same version.
+    Recorded,
+    /// These bytes, which lie in the part and were proved to be of this version.
+    Proved(SpanSet),
+    /// Nothing: whatever is in the part is dropped.
+    Nothing,
+}
+
+/// A part file, open for writing. See the module's documentation.
+#[derive(Debug)]
+pub struct PartFile<D = OsDisk> {
+    disk: D,
+    key: RequestKey,
+    /// Held by whoever is between two states of the checkpoint that must follow each other. Taken first.
+    cycle: Mutex<Cycle>,
+    /// Read by each write, written while bytes are taken back. Taken second.
+    gate: RwLock<()>,
+    /// Taken last, and never held during a sync (but for the one that clears a damaged checkpoint away
+    /// before the first write).
+    map: Mutex<Map>,
+    /// 0 until begun.
+    version: AtomicU64,
+    have_total: AtomicU64,
+}
+
+/// What the durability cycle reuses, and what it alone decides.
+#[derive(Debug, Default)]
+struct Cycle {
+    copy: SpanSet,
+    buffer: Vec<u8>,
+    names_are_synced: bool,
+}
+
+#[derive(Debug)]
+struct Map {
+    about: About,
+    have: SpanSet,
+    /// Of `have`, what was synced: all that a D slot may say.
+    synced: SpanSet,
+    generation: u64,
+    sequence: u64,
+    /// The slots to overwrite next: the older ones.
+    next_durable: Slot,
+    next_written: Slot,
+    /// Whether the file holds at least one durable slot of ours.
+    recorded: bool,
+    /// Whether anything happened since the last D slot was written.
+    changed: bool,
+    unsaved: u64,
+    buffer: Vec<u8>,
+    /// The first error after which the page cache is not believed.
+    failed: Option<i32>,
+}
+
+impl<D: Disk> PartFile<D> {
+    /// A part file of which nothing is believed. A checkpoint that lies beside it is replaced, once one is
+    /// wanted.
+    pub fn blank(disk: D, key: RequestKey, here: Surroundings) -> Self {
+        let about = About { key: key.clone(), identity: Identity::default(), surroundings: here, done: None };
+        let map = Map {
+            about,
+            have: SpanSet::new(),
+            synced: SpanSet::new(),
+            generation: 0,
+            sequence: 0,
+            next_durable: Slot::D0,
+            next_written: Slot::W0,
+            recorded: false,
+            changed: false,
+            unsaved: 0,
+            buffer: Vec::new(),
+            failed: None,
+        };
+        Self::from_map(disk, key, map)
+    }
+
+    /// A part file with its checkpoint, and what is believed of it in these surroundings: what a page
+    /// cache took only if a sync of the part succeeds now.
+    ///
+    /// # Errors
+    /// When the part cannot be examined, or when something must not be believed any more and that cannot
+    /// be made durable.
+    pub fn resume(
+        disk: D,
+        key: RequestKey,
+        here: Surroundings,
+        checkpoint: &Checkpoint,
+    ) -> io::Result<(Self, Belief)> {
+        let mut belief = checkpoint.trusted(&here);
+        let mut taken_back = false;
+        if belief.promise == Promise::Written && disk.sync_data(Target::Part).is_err() {
+            belief = checkpoint.durably_trusted(&here);
+            taken_back = true;
+        }
+        // Bytes beyond the end cannot be there, whatever was recorded: somebody cut the file, or it is a
+        // copy from before.
+        if let Some(beyond) = Span::new(disk.part_len()?, u64::MAX)
+            && belief.spans.total_within(beyond) > 0
+        {
+            belief.spans.remove(beyond);
+            belief.done = None;
+            taken_back = true;
+        }
+        let mut part = Self::blank(disk, key, here);
+        {
+            let map = part.map.get_mut().unwrap_or_else(PoisonError::into_inner);
+            map.about.key = belief.key.clone();
+            map.about.identity = belief.identity.clone();
+            map.about.done.clone_from(&belief.done);
+            map.have = belief.spans.clone();
+            map.synced = belief.spans.clone();
+            let written = checkpoint.written.as_ref().map_or(0, |w| w.generation);
+            // Bytes taken back need a generation above that of any slot that still names them.
+            map.generation = checkpoint.durable.generation.max(written) + u64::from(taken_back);
+            map.sequence = checkpoint.sequence;
+            map.next_durable = checkpoint.durable_slot.other();
+            map.recorded = true;
+            map.changed = true;
+        }
+        part.have_total = AtomicU64::new(belief.spans.total());
+        if taken_back {
+            // Else the old slots would be believed next time, when other bytes have made the file long
+            // enough, or when the failed sync has been forgotten.
+            let mut cycle = lock(&part.cycle);
+            part.take_back(&mut cycle).inspect_err(|error| part.fail(error))?;
+            drop(cycle);
+        }
+        Ok((part, belief))
+    }
+
+    fn from_map(disk: D, key: RequestKey, map: Map) -> Self {
+        Self {
+            disk,
+            key,
+            cycle: Mutex::default(),
+            gate: RwLock::default(),
+            map: Mutex::new(map),
+            version: AtomicU64::new(0),
+            have_total: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins to take bytes of the file with this identity. Called once the server has told which file it
+    /// is, and before the first write; a file of at least [`SMALLEST_WITH_CHECKPOINT`] or of unknown length
+    /// gets its checkpoint now.
+    ///
+    /// # Errors
+    /// When the disk fails; the part file is of no use then.
+    pub fn begin(&self, identity: &Identity, basis: Basis) -> io::Result<Version> {
+        let mut cycle = lock(&self.cycle);
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        // First, so that even when this fails nothing more is taken of what was fetched before.
+        let version = Version(self.version.fetch_add(1, Ordering::AcqRel) + 1);
+        match basis {
+            Basis::Recorded => {
+                let mut map = self.live_map()?;
+                map.about.identity.clone_from(identity);
+                map.about.key.clone_from(&self.key);
+                map.about.done = None;
+                map.changed = true;
+                if let Some(beyond) = identity.length.and_then(|length| Span::new(length, u64::MAX)) {
+                    map.have.remove(beyond);
+                    map.synced.remove(beyond);
+                    self.have_total.store(map.have.total(), Ordering::Relaxed);
+                }
+                drop(map);
+                self.provide_checkpoint()?;
+                self.save_written(&mut *self.live_map()?)?;
+            }
+            Basis::Proved(spans) => self.replace(&mut cycle, identity, spans)?,
+            Basis::Nothing => {
+                self.replace(&mut cycle, identity, SpanSet::new())?;
+                self.cut(0)?;
+            }
+        }
+        Ok(version)
+    }
+
+    /// Forgets everything and begins with another version of the file. When this returns, it is durable
+    /// that nothing of the old version is believed, the part is empty, and writes of the old
+    /// [`Version`] are refused.
+    ///
+    /// # Errors
+    /// When the disk fails; the part file is of no use then.
+    pub fn restart(&self, identity: &Identity) -> io::Result<Version> {
+        self.begin(identity, Basis::Nothing)
+    }
+
+    /// The version that is being fetched now.
+    pub fn version(&self) -> Version {
+        Version(self.version.load(Ordering::Acquire))
+    }
+
+    /// Writes bytes at their place in the file.
+    ///
+    /// # Errors
+    /// [`WriteError::Superseded`] for bytes of another version; [`WriteError::Disk`] when the disk does
+    /// not take them. What it took is in the map.
+    pub fn write_at(&self, version: Version, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.check_version(version)?;
+        let mut done = 0;
+        let result = loop {
+            let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) else { break Ok(()) };
+            match self.disk.write_at(Target::Part, offset.saturating_add(done as u64), rest) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        let recorded = self.record(offset, done as u64);
+        if let Err(error) = result {
+            if !self.is_refusal(&error) {
+                self.fail(&error);
+            }
+            return Err(error.into());
+        }
+        recorded
+    }
+
+    /// Records bytes that were moved into the part in another way than by [`PartFile::write_at`], such as
+    /// `splice` into [`PartFile::as_fd`]. They must be in the file already.
+    ///
+    /// # Errors
+    /// As [`PartFile::write_at`]. After `Superseded` the bytes may have spoiled the file: check
+    /// [`PartFile::version`] before moving them, and restart only while no such move is under way.
+    pub fn written(&self, version: Version, span: Span) -> Result<(), WriteError> {
+        let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.check_version(version)?;
+        self.record(span.start(), span.len())
+    }
+
+    /// Reads what is in the part, also where the map has nothing. Short only at the end of the file.
+    ///
+    /// # Errors
+    /// Those of `pread`.
+    pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.disk.read_at(Target::Part, offset.saturating_add(done as u64), &mut into[done..]) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// The bytes that are here. After a failure of the disk: those that are known to have survived.
+    pub fn have(&self) -> SpanSet {
+        lock(&self.map).have.clone()
+    }
+
+    /// How many bytes are here. Waits for nobody.
+    pub fn have_total(&self) -> u64 {
+        self.have_total.load(Ordering::Relaxed)
+    }
+
+    /// Whether all of `span` is here.
+    pub fn covers(&self, span: Span) -> bool {
+        lock(&self.map).have.covers(span)
+    }
+
+    /// The version of the remote file that the bytes are of.
+    pub fn identity(&self) -> Identity {
+        lock(&self.map).about.identity.clone()
+    }
+
+    /// More is known of the same version (its length, a validator), or it was proved that an identity
+    /// that reads differently is the same version. The bytes are kept.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn set_identity(&self, identity: &Identity) -> io::Result<()> {
+        let _cycle = lock(&self.cycle);
+        {
+            let mut map = self.live_map()?;
+            if map.about.identity == *identity {
+                return Ok(());
+            }
+            map.about.identity.clone_from(identity);
+            map.changed = true;
+            if let Some(beyond) = identity.length.and_then(|length| Span::new(length, u64::MAX)) {
+                map.have.remove(beyond);
+                map.synced.remove(beyond);
+                self.have_total.store(map.have.total(), Ordering::Relaxed);
+            }
+        }
+        self.provide_checkpoint()?;
+        self.save_written(&mut *self.live_map()?)
+    }
+
+    /// Takes spans out of the map, because their bytes turned out wrong. When this returns they are not
+    /// believed after any crash, so they can be written anew.
+    ///
+    /// # Errors
+    /// When the disk fails; the part file is of no use then.
+    pub fn forget(&self, spans: &[Span]) -> io::Result<()> {
+        let mut cycle = lock(&self.cycle);
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut map = self.live_map()?;
+            for span in spans {
+                map.have.remove(*span);
+                map.synced.remove(*span);
+            }
+            map.generation += 1;
+            map.about.done = None;
+            map.changed = true;
+            self.have_total.store(map.have.total(), Ordering::Relaxed);
+            // Before the D slots, whose new generation makes the old W slots void: else a kill in between
+            // would cost all that was written since the last durability cycle.
+            self.save_written(&mut map)?;
+        }
+        self.take_back(&mut cycle).inspect_err(|error| self.fail(error))
+    }
+
+    /// The durability cycle: makes all that is here survive a power loss, and says how many bytes that
+    /// are. Takes as long as the disk takes; writes go on meanwhile.
+    ///
+    /// # Errors
+    /// When the disk fails. After a failed sync the part file is of no use; lack of room for the
+    /// checkpoint only means that less is durable than could be.
+    pub fn make_durable(&self) -> io::Result<u64> {
+        let mut cycle = lock(&self.cycle);
+        self.run_cycle(&mut cycle)
+    }
+
+    /// Sets the *done* mark, durably: the whole file is here and about to be published under this name in
+    /// the part's directory. Or takes it back, with `None`; so do `begin`, `restart` and `forget`.
+    ///
+    /// # Errors
+    /// As [`PartFile::make_durable`].
+    pub fn mark_done(&self, name: Option<&str>) -> io::Result<()> {
+        let mut cycle = lock(&self.cycle);
+        {
+            let mut map = self.live_map()?;
+            map.about.done = name.map(str::to_owned);
+            map.changed = true;
+        }
+        self.run_cycle(&mut cycle).map(|_| ())
+    }
+
+    /// Begins to write dirty pages to the disk, without waiting, so that the next cycle has less to do;
+    /// and saves the map if anything was written since. To be called about once a second.
+    pub fn start_writeback(&self) {
+        self.disk.start_writeback();
+        let mut map = lock(&self.map);
+        if map.unsaved > 0 && map.failed.is_none() {
+            // A failure is met again by the next write or cycle, which can report it.
+            let _ = self.save_written(&mut map);
+        }
+    }
+
+    /// Takes room on the disk, if the file system does so at once.
+    ///
+    /// # Errors
+    /// Only for lack of room.
+    pub fn reserve(&self, length: u64, how: Preallocate) -> io::Result<()> {
+        self.disk.reserve(length, how)
+    }
+
+    /// Cuts what lies beyond the end of the file (room reserved for more than came).
+    ///
+    /// # Errors
+    /// When the disk fails; `InvalidInput` if bytes that are here would be lost.
+    pub fn truncate_to(&self, length: u64) -> io::Result<()> {
+        let _cycle = lock(&self.cycle);
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(beyond) = Span::new(length, u64::MAX)
+            && self.live_map()?.have.total_within(beyond) > 0
+        {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if self.disk.part_len()? == length {
+            return Ok(());
+        }
+        self.cut(length)
+    }
+
+    /// The disk beneath.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Whether a checkpoint is kept.
+    pub fn has_checkpoint(&self) -> bool {
+        lock(&self.map).recorded
+    }
+
+    // Details. `cycle` is held by every caller that passes it; so the D slots have one writer at a time.
+
+    fn run_cycle(&self, cycle: &mut Cycle) -> io::Result<u64> {
+        {
+            let mut map = self.live_map()?;
+            if !map.changed {
+                return Ok(map.synced.total());
+            }
+            map.changed = false;
+            cycle.copy.clone_from(&map.have);
+        }
+        if let Err(error) = self.disk.sync_data(Target::Part) {
+            self.fail(&error);
+            return Err(error);
+        }
+        let recorded = {
+            let mut map = self.live_map()?;
+            map.synced.clone_from(&cycle.copy);
+            map.recorded
+        };
+        let outcome = if recorded { self.write_durable(cycle) } else { Ok(()) };
+        if outcome.is_err() {
+            lock(&self.map).changed = true;
+        }
+        outcome.map(|()| cycle.copy.total())
+    }
+
+    /// Writes the older D slot with what is synced, and syncs it.
+    fn write_durable(&self, cycle: &mut Cycle) -> io::Result<()> {
+        let slot = {
+            let mut map = self.live_map()?;
+            map.sequence += 1;
+            checkpoint::encode(
+                &mut cycle.buffer,
+                map.next_durable,
+                map.sequence,
+                map.generation,
+                &map.about,
+                &map.synced,
+            );
+            map.next_durable
+        };
+        if let Err(error) = self.write_all(slot.offset(), &cycle.buffer) {
+            if !self.is_refusal(&error) {
+                self.fail(&error);
+            }
+            return Err(error);
+        }
+        let mut synced = self.disk.sync_data(Target::Checkpoint);
+        if synced.is_ok() && !cycle.names_are_synced {
+            synced = self.disk.sync_names();
+            cycle.names_are_synced = synced.is_ok();
+        }
+        if let Err(error) = synced {
+            self.fail(&error);
+            return Err(error);
+        }
+        // Only now may the other slot be overwritten.
+        lock(&self.map).next_durable = slot.other();
+        Ok(())
+    }
+
+    /// Makes both D slots say no more than what is synced, under a generation that the caller has put up;
+    /// so a single slot that is lost later cannot bring back what was taken back.
+    fn take_back(&self, cycle: &mut Cycle) -> io::Result<()> {
+        if !self.live_map()?.recorded {
+            return Ok(());
+        }
+        self.write_durable(cycle)?;
+        self.write_durable(cycle)
+    }
+
+    fn replace(&self, cycle: &mut Cycle, identity: &Identity, spans: SpanSet) -> io::Result<()> {
+        {
+            let mut map = self.live_map()?;
+            map.generation += 1;
+            map.have = SpanSet::new();
+            map.synced = SpanSet::new();
+            map.unsaved = 0;
+            map.about.identity.clone_from(identity);
+            map.about.key.clone_from(&self.key);
+            map.about.done = None;
+            self.have_total.store(0, Ordering::Relaxed);
+        }
+        self.take_back(cycle).inspect_err(|error| self.fail(error))?;
+        self.provide_checkpoint()?;
+        let mut map = self.live_map()?;
+        map.changed = true;
+        map.have = spans;
+        self.have_total.store(map.have.total(), Ordering::Relaxed);
+        self.save_written(&mut map)
+    }
+
+    /// Makes the checkpoint file if the length asks for one and there is none of ours.
+    fn provide_checkpoint(&self) -> io::Result<()> {
+        let mut map = self.live_map()?;
+        let small = map.about.identity.length.is_some_and(|length| length < SMALLEST_WITH_CHECKPOINT);
+        if map.recorded || small {
+            return Ok(());
+        }
+        if self.disk.has_checkpoint() {
+            // A damaged one. Nothing in it may come back to life beside our slots.
+            self.disk.set_len(Target::Checkpoint, 0)?;
+            self.disk.sync_data(Target::Checkpoint)?;
+        } else {
+            self.disk.create_checkpoint()?;
+        }
+        self.disk.set_len(Target::Checkpoint, FILE_SIZE)?;
+        let map = &mut *map;
+        map.generation += 1;
+        map.sequence += 1;
+        // It says that nothing is durable, which is true, so it needs no sync.
+        let nothing = SpanSet::new();
+        checkpoint::encode(
+            &mut map.buffer,
+            map.next_durable,
+            map.sequence,
+            map.generation,
+            &map.about,
+            &nothing,
+        );
+        self.write_all(map.next_durable.offset(), &map.buffer)?;
+        map.next_durable = map.next_durable.other();
+        map.recorded = true;
+        map.changed = true;
+        Ok(())
+    }
+
+    fn record(&self, offset: u64, length: u64) -> Result<(), WriteError> {
+        let mut map = self.live_map()?;
+        // Nothing beyond the end of the file can be bytes of it.
+        let end = offset.saturating_add(length).min(map.about.identity.length.unwrap_or(u64::MAX));
+        let Some(span) = Span::new(offset, end) else { return Ok(()) };
+        let new = span.len() - map.have.total_within(span);
+        map.have.insert(span);
+        map.changed = true;
+        map.unsaved += new;
+        self.have_total.fetch_add(new, Ordering::Relaxed);
+        if map.unsaved >= SAVE_EVERY {
+            self.save_written(&mut map)?;
+        }
+        Ok(())
+    }
+
+    /// Overwrites the older W slot with the map, not synced.
+    fn save_written(&self, map: &mut Map) -> io::Result<()> {
+        if !map.recorded {
+            map.unsaved = 0;
+            return Ok(());
+        }
+        map.sequence += 1;
+        let slot = map.next_written;
+        checkpoint::encode(&mut map.buffer, slot, map.sequence, map.generation, &map.about, &map.have);
+        match self.write_all(slot.offset(), &map.buffer) {
+            Ok(()) => {
+                map.next_written = slot.other();
+                map.unsaved = 0;
+                Ok(())
+            }
+            Err(error) => {
+                if !self.is_refusal(&error) {
+                    self.fail_map(map, &error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn write_all(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.disk.write_at(Target::Checkpoint, offset + done as u64, &bytes[done..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        self.disk.set_len(Target::Part, length).inspect_err(|error| self.fail(error))
+    }
+
+    fn check_version(&self, version: Version) -> Result<(), WriteError> {
+        if version.0 == 0 || version != self.version() { Err(WriteError::Superseded) } else { Ok(()) }
+    }
+
+    /// Whether a write failed only because there is no room for it, which says nothing of what was
+    /// written before.
+    fn is_refusal(&self, error: &io::Error) -> bool {
+        let no_room = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG].map(|errno| errno.raw_os_error());
+        error.raw_os_error().is_some_and(|raw| no_room.contains(&raw)) && self.disk.refuses_at_once()
+    }
+
+    /// The map, unless the disk has failed before.
+    fn live_map(&self) -> io::Result<MutexGuard<'_, Map>> {
+        let map = lock(&self.map);
+        match map.failed {
+            None => Ok(map),
+            Some(raw) => Err(io::Error::from_raw_os_error(raw)),
+        }
+    }
+
+    fn fail(&self, error: &io::Error) {
+        self.fail_map(&mut lock(&self.map), error);
+    }
+
+    /// The page cache may have lost what it took: back to what was synced.
+    fn fail_map(&self, map: &mut Map, error: &io::Error) {
+        if map.failed.is_some() {
+            return;
+        }
+        map.failed = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
+        map.have.clone_from(&map.synced);
+        self.have_total.store(map.have.total(), Ordering::Relaxed);
+        if !map.recorded {
+            return;
+        }
+        // There is nobody to tell if these fail too; but the pages were written lately, so they are in the
+        // page cache, and overwriting them needs nothing of the disk. One small write of a D slot with a
+        // higher generation voids both W slots in one step; a durability cycle that is under way may
+        // overwrite that, so they are made void themselves as well.
+        map.generation += 1;
+        map.sequence += 1;
+        let slot = map.next_durable;
+        checkpoint::encode(&mut map.buffer, slot, map.sequence, map.generation, &map.about, &map.synced);
+        let _ = self.write_all(slot.offset(), &map.buffer);
+        for slot in [map.next_written.other(), map.next_written] {
+            let _ = self.write_all(slot.offset(), &[0; VOID_LEN]);
+        }
+    }
+}
+
+impl PartFile<OsDisk> {
+    /// The part once more, for reading only.
+    ///
+    /// # Errors
+    /// `NotFound` if the part's name leads elsewhere by now, or those of `openat`.
+    pub fn read_only(&self) -> io::Result<File> {
+        self.disk.reopen_read_only()
+    }
+
+    /// The number of the file system that the part is on (`st_dev`).
+    ///
+    /// # Errors
+    /// Those of `fstat`.
+    pub fn file_system(&self) -> io::Result<u64> {
+        self.disk.device()
+    }
+}
+
+impl<D: AsFd> AsFd for PartFile<D> {
+    /// The part's descriptor. Bytes moved into it count once told by [`PartFile::written`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.disk.as_fd()
+    }
+}
+
+/// A panic elsewhere does not make the map wrong: it is changed after the bytes, in one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,136 @@
+//! What this crate asks of Linux beyond the standard library, and the only unsafe code in it.
+
+#![allow(unsafe_code, reason = "one call that has no safe wrapper; see start_writeback")]
+
+use rustix::fs::{AtFlags, StatxFlags};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
+use tidegate_core::checkpoint::Surroundings;
+
+/// Where and when a file is: see [`Surroundings`]. What this kernel or file system cannot tell is `None`.
+///
+/// # Errors
+/// When the file cannot be examined at all.
+pub fn surroundings(file: &File) -> io::Result<Surroundings> {
+    // STATX_MNT_ID_UNIQUE: an id that is never reused, since Linux 6.8. Older kernels leave the bit unset
+    // in the answer. (STATX_MNT_ID is reused, so it could call a new mount the old one.)
+    let unique_mount = StatxFlags::from_bits_retain(0x4000);
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | unique_mount;
+    let stat = match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted) {
+        Ok(stat) => stat,
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+            let inode = rustix::fs::fstat(file)?.st_ino;
+            return Ok(Surroundings { boot: boot_id(), mount: None, inode, birth: None });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let told = |flag: StatxFlags| stat.stx_mask & flag.bits() != 0;
+    let birth = i128::from(stat.stx_btime.tv_sec) * 1_000_000_000 + i128::from(stat.stx_btime.tv_nsec);
+    Ok(Surroundings {
+        boot: boot_id(),
+        mount: told(unique_mount).then_some(stat.stx_mnt_id),
+        inode: stat.stx_ino,
+        birth: told(StatxFlags::BTIME).then_some(birth),
+    })
+}
+
+/// The kernel's random id of this boot.
+fn boot_id() -> Option<u128> {
+    static BOOT: OnceLock<Option<u128>> = OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
+        u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32)
+    })
+}
+
+/// Asks the kernel to begin writing a file's dirty pages to the disk, and does not wait for it.
+/// Promises nothing: it only leaves less to do for the next sync. Where it is not possible, nothing happens.
+pub fn start_writeback(file: BorrowedFd<'_>) {
+    // SAFETY: four integers, no pointers; the descriptor is borrowed, so it is open for the whole call.
+    // An error (ESPIPE, ENOSYS) leaves the pages to the kernel's own time, and a failure of the disk is
+    // reported by the next sync, which looks for one.
+    let _ = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// What kind of file system a file is on, as far as it matters here.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FileSystem {
+    magic: u32,
+}
+
+impl FileSystem {
+    const BCACHEFS: u32 = 0xca45_1a4e;
+    const BTRFS: u32 = 0x9123_683e;
+    const CIFS: u32 = 0xff53_4d42;
+    const EXFAT: u32 = 0x2011_bab0;
+    const EXT: u32 = 0xef53;
+    const F2FS: u32 = 0xf2f5_2010;
+    const FUSE: u32 = 0x6573_5546;
+    const NTFS3: u32 = 0x7366_746e;
+    const OVERLAY: u32 = 0x794c_7630;
+    const PLAN9: u32 = 0x0102_1997;
+    const SMB2: u32 = 0xfe53_4d42;
+    const TMPFS: u32 = 0x0102_1994;
+    const VFAT: u32 = 0x4d44;
+    const XFS: u32 = 0x5846_5342;
+    const ZFS: u32 = 0x2fc1_2fc1;
+
+    /// The file system that a file is on; an unknown one if it does not tell.
+    pub fn of(file: impl AsFd) -> Self {
+        // The kernel's word has 32 bits of meaning, whatever its width and sign are here.
+        Self { magic: rustix::fs::fstatfs(file).map_or(0, |stat| stat.f_type as u32) }
+    }
+
+    /// Whether `fallocate` only marks room as taken, and is done at once.
+    pub fn reserves_at_once(self) -> bool {
+        matches!(self.magic, Self::EXT | Self::XFS | Self::BTRFS)
+    }
+
+    /// Whether it is held in memory, where reserved room would be used up at once.
+    pub fn is_memory(self) -> bool {
+        self.magic == Self::TMPFS
+    }
+
+    /// Whether a write that is refused for lack of room says nothing of the writes before it. On network
+    /// file systems it may be the late news that an earlier write was lost.
+    pub fn refuses_at_once(self) -> bool {
+        matches!(
+            self.magic,
+            Self::EXT
+                | Self::XFS
+                | Self::BTRFS
+                | Self::TMPFS
+                | Self::F2FS
+                | Self::BCACHEFS
+                | Self::ZFS
+                | Self::OVERLAY
+        )
+    }
+
+    /// Whether a file's owner is who made it. Some have one owner for all files.
+    pub fn keeps_owners(self) -> bool {
+        !matches!(
+            self.magic,
+            Self::VFAT | Self::EXFAT | Self::NTFS3 | Self::FUSE | Self::CIFS | Self::SMB2 | Self::PLAN9
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_same_surroundings_until_it_is_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = File::create(dir.path().join("one")).unwrap();
+        let again = File::open(dir.path().join("one")).unwrap();
+        let two = File::create(dir.path().join("two")).unwrap();
+        assert_eq!(surroundings(&one).unwrap(), surroundings(&again).unwrap());
+        assert_ne!(surroundings(&one).unwrap().inode, surroundings(&two).unwrap().inode);
+        assert!(surroundings(&one).unwrap().boot.is_some());
+    }
+}
