@@ -220,6 +220,8 @@ impl Run<'_> {
         if self.stop_by.is_some_and(|by| by <= now) {
             self.abandon_all(None);
         }
+        // Before any claim: this machine may have slept, and what ran out meanwhile is ours still.
+        self.renew(now);
         let may_start = self.stop_by.is_none() && !(self.failed && self.manager.settings.stop_after_failure);
         let more = if may_start { self.fill(now) } else { Ok(false) };
         let idle = self.manager.running().is_empty();
@@ -237,7 +239,6 @@ impl Run<'_> {
             }
         }
         let now = (self.manager.clock)();
-        self.renew(now);
         // A clock that went back is no reason to stop drawing.
         let due = now.duration_since(self.last_tick).map_or(true, |passed| passed >= TICK);
         if due && !self.manager.running().is_empty() {
@@ -278,6 +279,19 @@ impl Run<'_> {
                     return Ok(false);
                 }
             };
+            let runs = |(id, running): (&DownloadId, &Running)| {
+                (running.lease.job == claimed.job.id).then_some((*id, running.pausing.is_some()))
+            };
+            let still = self.manager.running().iter().find_map(runs);
+            if let Some((id, told)) = still {
+                // Its lease was lost and it is ours again; but first the one that runs has to stop.
+                if !told {
+                    self.pause_one(id, Pausing::Lost(None));
+                }
+                // If the release fails, the lease runs out.
+                let _ = self.manager.store.release(&claimed.lease, Some(now + TICK));
+                continue;
+            }
             self.start(claimed)?;
             if self.failed && self.manager.settings.stop_after_failure {
                 return Ok(false);

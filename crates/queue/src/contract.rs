@@ -340,7 +340,8 @@ fn random_sequence(store: &dyn Store, seed: u64) {
                 }
             }
             (5 | 6, _, Some(lease)) => {
-                if store.record(&lease, completed(lease.fence)).is_ok() {
+                let recorded = store.record(&lease, completed(lease.fence));
+                if recorded.is_ok() {
                     let before = ended.insert(lease.job, lease.fence);
                     assert_eq!(before, None, "seed {seed}, step {step}: ended twice");
                     assert_eq!(fences.get(&lease.job), Some(&lease.fence), "seed {seed}, step {step}");

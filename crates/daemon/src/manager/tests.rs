@@ -312,6 +312,36 @@ fn a_lease_is_renewed_for_as_long_as_its_job_runs() {
 }
 
 #[test]
+fn a_machine_that_slept_goes_on_with_what_ran() {
+    let house = with(&[Script::Takes(5000)]);
+    let summary = house.run_and(1, || NOW.set(NOW.get() + 3_600_000));
+    assert_eq!(house.starts(), [0], "not started a second time beside the first");
+    assert_eq!(summary.outcomes, [(house.jobs[0], done())]);
+}
+
+#[test]
+fn a_job_that_is_lost_and_won_again_is_started_only_when_it_has_stopped() {
+    let house = with(&[Script::Hangs, Script::Takes(600)]);
+    let stopper = house.manager.stopper();
+    let mut again = Some(());
+    let summary = house.manager.run(&mut |_| {
+        if NOW.get() > 1000 && again.take().is_some() {
+            for job in &house.jobs {
+                house.store.pause(*job).unwrap();
+                house.store.resume(*job).unwrap();
+            }
+        }
+        if NOW.get() > 200_000 {
+            stopper.stop();
+        }
+    });
+    assert_eq!(house.starts(), [0, 1, 1], "the one that hangs is not started beside itself");
+    let first_end = Outcome::Incomplete { failure: None, kept: 5 };
+    assert_eq!(summary.outcomes[0], (house.jobs[1], first_end));
+    assert!(house.waits(1), "{:?}", house.state(1));
+}
+
+#[test]
 fn a_job_paused_or_removed_in_the_queue_is_stopped_and_nothing_recorded() {
     let house = with(&[Script::Takes(600), Script::Takes(600), Script::Takes(100)]);
     let summary = house.run_and(1, || {
