@@ -3,13 +3,12 @@
 pub mod config;
 pub mod connect;
 pub mod decode;
+pub mod disk;
 pub mod failure;
 pub mod handle;
 pub mod http1;
-pub mod limiter;
-pub mod disk;
-pub mod handle;
 pub mod landing;
+pub mod limiter;
 pub mod part_file;
 pub mod sys;
 pub mod verify;

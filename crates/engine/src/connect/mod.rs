@@ -14,9 +14,10 @@ mod socks;
 mod stream;
 pub(crate) mod tls;
 
-pub use proxy::{NoProxy, Proxies, Proxy};
+pub use proxy::{Proxies, Proxy};
 pub use resolve::SystemResolver;
 pub use stream::{Duplex, Stream};
+pub use tidegate_core::no_proxy::NoProxy;
 pub use tls::TlsConfig;
 
 use crate::failure::{FetchError, Step};

@@ -5,13 +5,12 @@ use crate::failure::{FetchError, Step, shown};
 use crate::http1::{HeadBuffer, read_head};
 use base64::Engine as _;
 use std::fmt;
-use std::net::IpAddr;
+use tidegate_core::no_proxy::NoProxy;
 use tidegate_core::{Code, Failure, Remedy};
 use tokio::io::AsyncWriteExt;
 use url::Url;
 
-/// Most rules in a list of hosts that need no proxy, and most bytes of a user name or password.
-const MOST_RULES: usize = 1024;
+/// Most bytes of a user name or password (SOCKS has one byte for their lengths).
 const MOST_SECRET: usize = 255;
 
 /// Which proxies stand between us and what.
@@ -41,12 +40,12 @@ impl Proxies {
             None | Some("") => Ok(None),
             Some(text) => Proxy::parse(text).map(Some),
         };
-        Ok(Self { http: read(http)?, https: read(https)?, none_for: NoProxy::parse(none_for.unwrap_or(""))? })
+        Ok(Self { http: read(http)?, https: read(https)?, none_for: NoProxy::parse(none_for.unwrap_or("")) })
     }
 
     pub(super) fn choose(&self, endpoint: &Endpoint) -> Option<&Proxy> {
         let proxy = if endpoint.https { &self.https } else { &self.http };
-        proxy.as_ref().filter(|_| !self.none_for.covers(&endpoint.host, endpoint.port))
+        proxy.as_ref().filter(|_| !self.none_for.matches(&endpoint.host, endpoint.port))
     }
 }
 
@@ -207,103 +206,6 @@ fn decode_percent(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Hosts that are reached without a proxy.
-///
-/// Rules are divided by commas or blanks: `*` is every host; `example.org` is that host alone;
-/// `.example.org` every host below it; `192.168.0.0/16` and `2001:db8::/28` are addresses, written as
-/// such in the URL. Each may end with a port (`localhost:8080`, `[::1]:8080`).
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct NoProxy {
-    rules: Vec<(Rule, Option<u16>)>,
-}
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Rule {
-    Everything,
-    Host(String),
-    Below(String),
-    Net { base: IpAddr, bits: u8 },
-}
-
-impl NoProxy {
-    /// Reads a list of rules.
-    ///
-    /// # Errors
-    /// `proxy-failed`, to give up, if a rule cannot be read or there are more than 1024.
-    pub fn parse(text: &str) -> Result<Self, Failure> {
-        let mut rules = Vec::new();
-        for word in text.split([',', ' ', '\t']).filter(|w| !w.is_empty()) {
-            let rule = Rule::parse(word).filter(|_| rules.len() < MOST_RULES).ok_or_else(|| {
-                let why = format!("not a host without a proxy: {:?}", shown(word.as_bytes()));
-                Failure::new(Code::ProxyFailed, why).with_remedy(Remedy::GiveUp)
-            })?;
-            rules.push(rule);
-        }
-        Ok(Self { rules })
-    }
-
-    /// Whether this host (IPv6 without brackets) is reached without a proxy.
-    pub fn covers(&self, host: &str, port: u16) -> bool {
-        let host = host.trim_end_matches('.').to_ascii_lowercase();
-        let ip = host.parse::<IpAddr>().ok();
-        self.rules.iter().any(|(rule, only)| {
-            only.is_none_or(|p| p == port)
-                && match (rule, ip) {
-                    (Rule::Everything, _) => true,
-                    (Rule::Host(name), None) => *name == host,
-                    (Rule::Below(suffix), None) => host.ends_with(suffix.as_str()),
-                    (Rule::Net { base, bits }, Some(ip)) => within(ip, *base, *bits),
-                    (Rule::Host(_) | Rule::Below(_), Some(_)) | (Rule::Net { .. }, None) => false,
-                }
-        })
-    }
-}
-
-impl Rule {
-    fn parse(word: &str) -> Option<(Self, Option<u16>)> {
-        if word == "*" {
-            return Some((Self::Everything, None));
-        }
-        if let Some((base, bits)) = word.split_once('/') {
-            let (base, bits) = (base.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?);
-            let most = if base.is_ipv4() { 32 } else { 128 };
-            return (bits <= most).then_some((Self::Net { base, bits }, None));
-        }
-        let whole = |ip: IpAddr| Self::Net { base: ip, bits: if ip.is_ipv4() { 32 } else { 128 } };
-        if let Ok(ip) = word.parse::<IpAddr>() {
-            return Some((whole(ip), None));
-        }
-        let (host, port) = match word.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => (host, Some(port.parse::<u16>().ok()?)),
-            _ => (word, None),
-        };
-        if let Some(inner) = host.strip_prefix('[') {
-            return Some((whole(IpAddr::V6(inner.strip_suffix(']')?.parse().ok()?)), port));
-        }
-        if let Ok(ip) = host.parse::<IpAddr>() {
-            return Some((whole(ip), port));
-        }
-        // `*.example.org` is how some write `.example.org`.
-        let host = host.strip_prefix('*').unwrap_or(host).trim_end_matches('.').to_ascii_lowercase();
-        match host.strip_prefix('.') {
-            None if host.is_empty() || host.contains([':', '*', '[']) => None,
-            None => Some((Self::Host(host), port)),
-            Some("") => None,
-            Some(_) => Some((Self::Below(host), port)),
-        }
-    }
-}
-
-/// Whether the first `bits` bits of two addresses of one family are the same.
-fn within(ip: IpAddr, base: IpAddr, bits: u8) -> bool {
-    let differ = match (ip, base) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
-        (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
-        _ => return false,
-    };
-    differ.leading_zeros() >= u32::from(bits)
-}
-
 /// A connection to a proxy, TLS included if it wants that.
 pub(super) async fn reach(attempt: &Attempt<'_>, proxy: &Proxy) -> Result<Stream, FetchError> {
     let stream = attempt.dial(&proxy.host, proxy.port).await.map_err(|error| match error {
@@ -359,33 +261,6 @@ pub(super) async fn tunnel(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_proxy_rules_mean_what_aria2_means_by_them() {
-        let covers = |rules: &str, host: &str| NoProxy::parse(rules).unwrap().covers(host, 80);
-        assert!(covers(".example.org", "www.example.org"));
-        assert!(!covers(".example.org", "notexample.org"));
-        assert!(covers("example.org", "example.org"));
-        assert!(covers("Example.ORG", "example.org."));
-        assert!(!covers("example.org", "www.example.org"));
-        assert!(covers("a, example.org", "example.org"));
-        assert!(covers("192.168.0.0/16", "192.168.255.1"));
-        assert!(!covers("192.168.0.0/16", "192.169.0.1"));
-        assert!(!covers("192.168.0.0/16", "host.invalid"));
-        assert!(covers("2001:db8::/28", "2001:dbf::1"));
-        assert!(!covers("2001:db8::/28", "2001:dc0::1"));
-        assert!(!covers("0.0.0.0/0", "::1") && !covers("::/0", "127.0.0.1"));
-        assert!(covers("0.0.0.0/0", "203.0.113.9") && covers("*", "::1"));
-        assert!(covers("127.0.0.1", "127.0.0.1") && !covers("127.0.0.1", "127.0.0.2"));
-        assert!(!covers(".1", "127.0.0.1"));
-        assert!(!covers("", "example.org"));
-        let with_port = NoProxy::parse("localhost:8080 [::1]:81").unwrap();
-        assert!(with_port.covers("localhost", 8080) && !with_port.covers("localhost", 80));
-        assert!(with_port.covers("::1", 81) && !with_port.covers("::1", 80));
-        for bad in ["10.0.0.0/33", "::/129", "a/8", "[::1", "x:y", "."] {
-            assert!(NoProxy::parse(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_proxy_is_read_with_its_port_and_credentials() {
