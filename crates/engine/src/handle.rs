@@ -1,15 +1,54 @@
 //! How a program speaks to an engine.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tidegate_core::request::{Destination, Mirror, Request};
+//! use tidegate_engine::{Config, Engine};
+//!
+//! # fn main() -> Result<(), tidegate_core::Failure> {
+//! let engine = Engine::start(Config::default())?;
+//! let place = Destination::File { dir: "downloads".into(), name: None, adopt: None };
+//! let request = Request::new(vec![Mirror::parse("https://example.org/disk.iso")?], place)?;
+//! engine.start(request)?;
+//! while let Some(event) = engine.next_event(Duration::MAX)? {
+//!     println!("{:?}", event.kind);
+//!     if event.kind.is_final() {
+//!         break;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 use crate::config::Config;
-use std::time::Duration;
+use crate::connect::Network;
+use crate::download::Download;
+use crate::engine::{Control, Inbox};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{Event, Limits, Progress, Snapshot};
 use tidegate_core::{Code, DownloadId, Failure, Request};
 
-/// Speaks to a running engine. Usable from any thread and from any async runtime or none.
-///
-/// When the last handle is dropped the engine pauses what is running and ends.
-#[derive(Clone, Debug)]
-pub struct EngineHandle {}
+/// Messages to the control thread that wait, at most.
+const INBOX: usize = 4096;
+
+/// Events that nobody has taken yet, at most; then downloads wait with telling more.
+const EVENTS: usize = 1024;
+
+/// Messages to a cold thread, at most.
+const COLD: usize = 64;
+
+/// Downloads at a time, at most.
+const MOST_DOWNLOADS: usize = 1024;
+
+/// How long the control thread may take to answer before it is taken for dead.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Starts engines.
 #[derive(Debug)]
@@ -21,8 +60,57 @@ impl Engine {
     /// # Errors
     /// When a thread cannot be started or a certificate cannot be used.
     pub fn start(config: Config) -> Result<EngineHandle, Failure> {
-        let _ = config;
-        Ok(EngineHandle {})
+        let network = Network::new(config.network.clone())?;
+        Self::start_with(config, network)
+    }
+
+    /// Starts an engine on a network of the caller's, which may be simulated.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start_with(config: Config, network: Network) -> Result<EngineHandle, Failure> {
+        let (control, inbox) = sync_channel(INBOX);
+        let (events, taken) = sync_channel(EVENTS);
+        let sender = control.clone();
+        let spawned = std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || Control::new(config, network, inbox, sender).run());
+        let thread = spawned.map_err(|error| {
+            Failure::new(Code::Internal, format!("no thread could be started: {error}"))
+        })?;
+        let shared = Shared {
+            control,
+            events,
+            taken: Mutex::new(taken),
+            next: AtomicU64::new(1),
+            cancels: Mutex::new(BTreeMap::new()),
+            threads: Mutex::new(vec![thread]),
+        };
+        Ok(EngineHandle { shared: Arc::new(shared) })
+    }
+}
+
+/// Speaks to a running engine. Usable from any thread, and from any async runtime or none; only
+/// [`EngineHandle::next_event`] and [`EngineHandle::shutdown`] wait for longer than a moment.
+///
+/// When the last handle is dropped the engine saves what is running and ends.
+#[derive(Clone)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    control: SyncSender<Inbox>,
+    events: SyncSender<Event>,
+    taken: Mutex<Receiver<Event>>,
+    next: AtomicU64,
+    cancels: Mutex<BTreeMap<DownloadId, Weak<AtomicBool>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for EngineHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EngineHandle")
     }
 }
 
@@ -30,19 +118,46 @@ impl EngineHandle {
     /// Starts a download. Everything that follows is told by events.
     ///
     /// # Errors
-    /// `engine-unavailable` when the engine has ended.
+    /// `engine-unavailable` when the engine has ended, or 1,024 downloads are running already.
     pub fn start(&self, request: Request) -> Result<DownloadId, Failure> {
-        let _ = request;
-        Err(Failure::new(Code::EngineUnavailable, "the engine has ended"))
+        let shared = &*self.shared;
+        let id = DownloadId(shared.next.fetch_add(1, Ordering::Relaxed));
+        let cancel = Arc::new(AtomicBool::new(false));
+        {
+            let mut cancels = shared.cancels.lock().unwrap_or_else(PoisonError::into_inner);
+            cancels.retain(|_, cancel| cancel.strong_count() > 0);
+            if cancels.len() >= MOST_DOWNLOADS {
+                let message = format!("{MOST_DOWNLOADS} downloads are running; start more when some have ended");
+                return Err(Failure::new(Code::EngineUnavailable, message));
+            }
+            cancels.insert(id, Arc::downgrade(&cancel));
+        }
+        let (cold, from_control) = sync_channel(COLD);
+        self.send(Inbox::Register { id, cold })?;
+        let (control, events) = (shared.control.clone(), shared.events.clone());
+        let download = Download { id, request, control, from_control, events, cancel };
+        let spawned = std::thread::Builder::new().name(format!("download-{id}")).spawn(move || download.run());
+        match spawned {
+            Ok(thread) => {
+                let mut threads = shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(thread);
+                Ok(id)
+            }
+            Err(error) => {
+                self.send(Inbox::Cold { id, input: crate::engine::FromCold::Gone })?;
+                Err(Failure::new(Code::Internal, format!("no thread could be started: {error}")))
+            }
+        }
     }
 
-    /// Stops a download, keeping its bytes. Answered by `Paused`, or by the outcome if that came first.
+    /// Stops a download, keeping its bytes. When this returns nothing more is asked for; `Paused` is
+    /// told when everything is saved, or the outcome if that came first.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn pause(&self, id: DownloadId) -> Result<(), Failure> {
-        let _ = id;
-        Ok(())
+        self.ask(|done| Inbox::Pause { id, done })
     }
 
     /// Goes on with a paused download.
@@ -50,17 +165,20 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn resume(&self, id: DownloadId) -> Result<(), Failure> {
-        let _ = id;
-        Ok(())
+        self.send(Inbox::Resume { id })
     }
 
-    /// Ends a download and removes its part file. Answered by `Failed` with code `cancelled`.
+    /// Ends a download and removes its part file. Told by `Failed` with code `cancelled`.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn cancel(&self, id: DownloadId) -> Result<(), Failure> {
-        let _ = id;
-        Ok(())
+        let cancels = self.shared.cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cancel) = cancels.get(&id).and_then(Weak::upgrade) {
+            cancel.store(true, Ordering::Relaxed);
+        }
+        drop(cancels);
+        self.send(Inbox::Cancel { id })
     }
 
     /// Changes the limits of the whole engine.
@@ -68,8 +186,7 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn set_limits(&self, limits: Limits) -> Result<(), Failure> {
-        let _ = limits;
-        Ok(())
+        self.send(Inbox::SetLimits(limits))
     }
 
     /// Changes the limit of one download, in bytes a second.
@@ -77,25 +194,31 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn set_download_limit(&self, id: DownloadId, limit: Option<u64>) -> Result<(), Failure> {
-        let _ = (id, limit);
-        Ok(())
+        self.send(Inbox::SetDownloadLimit { id, limit })
     }
 
-    /// What every running download is doing right now.
+    /// What every download is doing right now.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn snapshot(&self) -> Result<Snapshot, Failure> {
-        Ok(Snapshot::default())
+        self.ask(|reply| Inbox::Snapshot { reply })
     }
 
-    /// How far one download is.
+    /// How far one download is; `None` if it is over or was never started.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn progress(&self, id: DownloadId) -> Result<Option<Progress>, Failure> {
-        let _ = id;
-        Ok(None)
+        self.ask(|reply| Inbox::Progress { id, reply })
+    }
+
+    /// The cookies as they are now.
+    ///
+    /// # Errors
+    /// `engine-unavailable` when the engine has ended.
+    pub fn cookies(&self) -> Result<CookieJar, Failure> {
+        self.ask(|reply| Inbox::Cookies { reply })
     }
 
     /// The next event, waiting at most `patience` for it. `Ok(None)` when there was none.
@@ -103,16 +226,65 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended and all its events were taken.
     pub fn next_event(&self, patience: Duration) -> Result<Option<Event>, Failure> {
-        let _ = patience;
-        Err(Failure::new(Code::EngineUnavailable, "the engine has ended"))
+        let taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // Our own sender keeps the channel open, so the end of the engine has to be looked for.
+        let step = Duration::from_millis(500);
+        let until = Instant::now().checked_add(patience);
+        loop {
+            let left = until.map_or(step, |until| until.saturating_duration_since(Instant::now()).min(step));
+            match taken.recv_timeout(left) {
+                Ok(event) => return Ok(Some(event)),
+                Err(RecvTimeoutError::Timeout) if self.has_ended() => return Err(ended()),
+                Err(RecvTimeoutError::Timeout) if until.is_some_and(|until| Instant::now() >= until) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+            }
+        }
     }
 
     /// Pauses every download, waits until each has saved what it has (at most `patience`), and ends.
+    /// Events told meanwhile can still be taken.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine had ended already.
     pub fn shutdown(&self, patience: Duration) -> Result<(), Failure> {
-        let _ = patience;
+        self.send(Inbox::Shutdown)?;
+        let until = Instant::now() + patience;
+        let threads = std::mem::take(&mut *self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // Joined where it has ended; a disk that hangs is not waited for beyond the patience.
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
         Ok(())
     }
+
+    fn has_ended(&self) -> bool {
+        let threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.iter().all(JoinHandle::is_finished)
+    }
+
+    fn send(&self, message: Inbox) -> Result<(), Failure> {
+        self.shared.control.send(message).map_err(|_| ended())
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Inbox) -> Result<T, Failure> {
+        let (reply, answer) = sync_channel(1);
+        self.send(question(reply))?;
+        answer.recv_timeout(PATIENCE).map_err(|_| ended())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _ = self.control.try_send(Inbox::Shutdown);
+    }
+}
+
+fn ended() -> Failure {
+    Failure::new(Code::EngineUnavailable, "the engine has ended")
 }

@@ -329,6 +329,13 @@ impl Landing {
         }
     }
 
+    /// Whether the disk has room for the rest of a file of this length in bytes; for one of unknown
+    /// length, whether it has any to speak of. For a disk that cannot be asked: no.
+    pub fn has_room(&self, length: Option<u64>) -> bool {
+        let length = length.unwrap_or_else(|| self.place.part.have_total().saturating_add(1 << 20));
+        self.check_room(length).is_ok()
+    }
+
     fn check_room(&self, length: u64) -> Result<(), Failure> {
         let path = self.part_path();
         let failure = |e: rustix::io::Errno| disk_failure("find out the free space for", &path, &e.into());

@@ -1,16 +1,27 @@
 //! Carries out what `tidegate-core` decides: sockets, part files, timers.
+//!
+//! Three kinds of thread: one *control thread* that owns every decision and never writes to a disk
+//! (`engine`), one *data thread* for each file system that moves bytes (`data`, `fetch`), and one
+//! *cold thread* for each download that may wait for its disk (`download`).
 
 pub mod config;
 pub mod connect;
+mod data;
 pub mod decode;
 pub mod disk;
+mod download;
+mod engine;
 pub mod failure;
+mod fetch;
 pub mod handle;
+mod hosts;
 pub mod http1;
 pub mod landing;
 pub mod limiter;
 pub mod part_file;
+mod session;
 pub mod sys;
+mod target;
 pub mod verify;
 
 pub use config::Config;

@@ -22,6 +22,7 @@
 //! a kill in the same microseconds can make W say too much.)
 
 use crate::disk::{Disk, OsDisk, Target};
+use crate::target::Here;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -319,6 +320,19 @@ impl<D: Disk> PartFile<D> {
     /// How many bytes are here. Waits for nobody.
     pub fn have_total(&self) -> u64 {
         self.have_total.load(Ordering::Relaxed)
+    }
+
+    /// Whether the byte at `offset` is here, and up to which offset the same is true of all.
+    pub(crate) fn here(&self, offset: u64) -> Here {
+        let map = lock(&self.map);
+        match map.have.run_end(offset) {
+            end if end > offset => Here::Known(end),
+            _ => {
+                let rest = Span::new(offset, u64::MAX);
+                let gap = rest.and_then(|rest| map.have.gaps(rest).next());
+                Here::Missing(gap.map_or(u64::MAX, Span::end))
+            }
+        }
     }
 
     /// Whether all of `span` is here.

@@ -2,8 +2,9 @@
 
 use super::remote::Admission;
 use super::{Action, BodyPlan, Fetch, Kind, MOST_HOPS, Preparation, SEAM, State, Transfer};
-use crate::answer::{Answer, Coding};
+use crate::answer::Answer;
 use crate::failure::{Code, Failure, Remedy};
+use crate::headers::Coding;
 use crate::id::SegmentId;
 use crate::message::EventKind;
 use crate::proof::Sampling;
@@ -283,8 +284,8 @@ impl Transfer {
                 }
             }
         }
-        for link in answer.duplicates.iter().take(8) {
-            self.add_mirror(link, &fetch.url, now);
+        for duplicate in answer.links.duplicates.iter().take(8) {
+            self.add_mirror(&duplicate.target, &fetch.url, now);
         }
         match &mut self.identity {
             None => self.identity = Some(identity.clone()),
@@ -388,11 +389,12 @@ impl Transfer {
         out.push(Action::Prepare(Box::new(Preparation {
             identity,
             restart: self.must_restart.take(),
-            disposition: answer.disposition.clone(),
+            disposition: answer.suggested_name.clone(),
             content_type: answer.content_type.clone(),
             url: fetch.url.clone(),
             resumable,
             decoded: !self.codings.is_empty(),
+            unproved: !self.unproved.is_empty(),
         })));
     }
 
@@ -591,7 +593,7 @@ fn place_of(fetch: &Fetch, answer: &Answer) -> Result<Place, Failure> {
             span.start()
         )));
     }
-    if let Some(body) = answer.body_length
+    if let Some(body) = answer.body_length()
         && body != span.len()
     {
         return Err(mismatch(format!("the server announces {} bytes and sends {body}", span.len())));

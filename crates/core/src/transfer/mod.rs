@@ -17,9 +17,10 @@ mod verdicts;
 
 pub use remote::Remote;
 
-use crate::answer::{Answer, Coding};
+use crate::answer::Answer;
 use crate::dice::Dice;
 use crate::failure::{Code, Failure, Need, Remedy};
+use crate::headers::Coding;
 use crate::id::{DownloadId, MirrorId, SegmentId};
 use crate::message::{EventKind, Phase, Progress, Proof, SegmentProgress};
 use crate::plan::{self, Pick, Running};
@@ -119,6 +120,9 @@ pub struct Preparation {
     pub resumable: bool,
     /// Whether the body is decoded on the way (then the length on the disk is not known yet).
     pub decoded: bool,
+    /// Bytes from before are not proved yet to be of this version: until [`Action::Learned`] says
+    /// so, nothing durable may.
+    pub unproved: bool,
 }
 
 /// What a transfer wants done.

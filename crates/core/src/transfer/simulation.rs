@@ -2,9 +2,8 @@
 //! by one seed, so a failure can be repeated.
 
 use super::*;
-use crate::headers::ContentRange;
+use crate::headers::{Headers, format_http_date};
 use crate::request::{Destination, Mirror};
-use crate::validator::EntityTag;
 use proptest::prelude::*;
 
 const KIB: u64 = 1024;
@@ -147,52 +146,46 @@ impl World {
         let run = self.running.get_mut(&segment).unwrap();
         let (server, length, version) = (&self.server, self.server.length, run.version);
         if busy {
-            return Answer { status: 503, retry_after: Some(Duration::from_secs(1)), ..Answer::default() };
+            let mut headers = Headers::new();
+            headers.push("retry-after", b"1");
+            headers.push("content-length", b"0");
+            return Answer::parse(503, false, &headers, 0);
         }
-        let tag = |value: String, weak: bool| Some(EntityTag { weak, value });
-        let identity = Identity {
-            length: Some(length),
-            etag: match server.says {
-                Says::StrongTag => tag(format!("v{version}"), false),
-                Says::WeakTag => tag(format!("v{version}"), true),
-                Says::NodeTags => tag(format!("v{version}n{}", segment.0), false),
-                Says::Date | Says::Nothing => None,
-            },
-            last_modified: matches!(server.says, Says::Date | Says::NodeTags).then_some(version as i64),
-            date_is_strong: false,
-        };
         run.headed = true;
-        let changed =
-            run.order.if_range.as_ref().is_some_and(|sent| Some(sent) != identity.if_range().as_ref());
+        let tag = match server.says {
+            Says::StrongTag => Some(format!("\"v{version}\"")),
+            Says::WeakTag => Some(format!("W/\"v{version}\"")),
+            Says::NodeTags => Some(format!("\"v{version}n{}\"", segment.0)),
+            Says::Date | Says::Nothing => None,
+        };
+        let mut headers = Headers::new();
+        if matches!(server.says, Says::Date | Says::NodeTags) {
+            let date = format_http_date(1_000_000 + version as i64).unwrap();
+            headers.push("last-modified", date.as_bytes());
+        }
+        let changed = run.order.if_range.as_ref().is_some_and(|sent| Some(sent) != tag.as_ref());
+        if let Some(tag) = tag {
+            headers.push("etag", tag.as_bytes());
+        }
         match run.order.range.filter(|_| server.ranges && !changed) {
-            Some((start, _)) if start >= length => Answer {
-                status: 416,
-                identity: Identity { length: Some(length), ..Identity::default() },
-                ..Answer::default()
-            },
+            Some((start, _)) if start >= length => {
+                headers.push("content-range", format!("bytes */{length}").as_bytes());
+                Answer::parse(416, false, &headers, 0)
+            }
             Some((start, end)) => {
                 let start = if server.lies { 0 } else { start };
                 let end = end.unwrap_or(length).min(length).min(start + server.cap);
                 (run.at, run.body_end) = (start, end);
-                let span = Span::new(start, end).unwrap();
-                let range = ContentRange::Part { span, total: Some(length) };
-                Answer {
-                    status: 206,
-                    identity,
-                    content_range: Some(Ok(range)),
-                    body_length: Some(span.len()),
-                    ..Answer::default()
-                }
+                headers.push("content-range", format!("bytes {start}-{}/{length}", end - 1).as_bytes());
+                headers.push("content-length", (end - start).to_string().as_bytes());
+                Answer::parse(206, false, &headers, 0)
             }
             None => {
                 (run.at, run.body_end) = (0, length);
-                let length = server.tells_length.then_some(length);
-                Answer {
-                    status: 200,
-                    identity: Identity { length, ..identity },
-                    body_length: length,
-                    ..Answer::default()
+                if server.tells_length {
+                    headers.push("content-length", length.to_string().as_bytes());
                 }
+                Answer::parse(200, false, &headers, 0)
             }
         }
     }
@@ -235,6 +228,7 @@ impl World {
             self.map.insert(fresh);
             done = fresh.end();
         }
+        let to = done;
         run.received += to.saturating_sub(run.at);
         self.bytes += to.saturating_sub(run.at);
         run.at = to.max(run.at);

@@ -1,0 +1,160 @@
+//! The data threads, one for each file system: they carry out fetches and post counts.
+//!
+//! A data thread decides nothing. It owns a current-thread runtime, one buffer that all its
+//! connections share, and the connections that wait to be used again. It writes inline: while a disk
+//! hangs in a write, this thread hangs with it, and only the downloads on that disk wait.
+
+use crate::connect::{Endpoint, Network, Stream};
+use crate::limiter::RateLimiter;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// Bytes of the buffer that all connections of a thread share: the most for one read and one write.
+pub(crate) const BUFFER: usize = 512 << 10;
+
+/// Bytes of the buffer for comparing.
+const COMPARE: usize = 64 << 10;
+
+/// Connections kept for use again: in all, and how long.
+const MOST_IDLE: usize = 64;
+const IDLE_FOR: Duration = Duration::from_secs(20);
+
+thread_local! {
+    static BUFFERS: RefCell<Option<Buffers>> = const { RefCell::new(None) };
+}
+
+/// The buffers of a data thread.
+pub(crate) struct Buffers {
+    /// What one read brings.
+    pub(crate) read: Box<[u8]>,
+    /// What is on the disk, to compare.
+    pub(crate) compare: Box<[u8]>,
+}
+
+/// Runs `f` with this thread's buffers. They are never held across an await: `f` is not async.
+pub(crate) fn with_buffers<R>(f: impl FnOnce(&mut Buffers) -> R) -> R {
+    BUFFERS.with_borrow_mut(|buffers| {
+        f(buffers.get_or_insert_with(|| Buffers {
+            read: vec![0; BUFFER].into_boxed_slice(),
+            compare: vec![0; COMPARE].into_boxed_slice(),
+        }))
+    })
+}
+
+/// What the fetches of a data thread share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) network: Network,
+    pub(crate) limiter: RateLimiter,
+    idle: Mutex<BTreeMap<Endpoint, Vec<(Stream, bool, Instant)>>>,
+    epoch: Instant,
+    /// When the write that is under way began, in ms since `epoch` plus 1; 0 if none is.
+    writing_since: AtomicU64,
+}
+
+impl Shared {
+    /// A connection that carried an answer before, and whether requests on it name the whole URL.
+    pub(crate) fn take_idle(&self, endpoint: &Endpoint) -> Option<(Stream, bool)> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle.get_mut(endpoint)?;
+        while let Some((stream, absolute_form, since)) = kept.pop() {
+            if since.elapsed() < IDLE_FOR {
+                return Some((stream, absolute_form));
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for use again.
+    pub(crate) fn keep_idle(&self, endpoint: &Endpoint, stream: Stream, absolute_form: bool) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let count: usize = idle.values().map(Vec::len).sum();
+        if count < MOST_IDLE {
+            idle.entry(endpoint.clone()).or_default().push((stream, absolute_form, Instant::now()));
+        }
+    }
+
+    /// Closes connections that nobody used for a while.
+    pub(crate) fn reap_idle(&self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|_, kept| {
+            kept.retain(|(_, _, since)| since.elapsed() < IDLE_FOR);
+            !kept.is_empty()
+        });
+    }
+
+    /// Runs a write, noting that it is under way.
+    pub(crate) fn writing<R>(&self, write: impl FnOnce() -> R) -> R {
+        let since = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+        self.writing_since.store(since, Ordering::Relaxed);
+        let result = write();
+        self.writing_since.store(0, Ordering::Relaxed);
+        result
+    }
+
+    /// How long the write that is under way has taken so far.
+    pub(crate) fn blocked_for(&self) -> Duration {
+        match self.writing_since.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            since => self.epoch.elapsed().saturating_sub(Duration::from_millis(since - 1)),
+        }
+    }
+}
+
+/// A data thread. Ends when dropped, and its fetches with it.
+#[derive(Debug)]
+pub(crate) struct DataThread {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) runtime: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DataThread {
+    /// Starts a data thread.
+    ///
+    /// # Errors
+    /// When no thread or event queue can be had.
+    pub(crate) fn start(number: u64, network: Network, limiter: RateLimiter) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            // Only name look-ups use them.
+            .max_blocking_threads(8)
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shared = Arc::new(Shared {
+            network,
+            limiter,
+            idle: Mutex::new(BTreeMap::new()),
+            epoch: Instant::now(),
+            writing_since: AtomicU64::new(0),
+        });
+        let thread = std::thread::Builder::new().name(format!("data-{number}")).spawn(move || {
+            // Ends when the sender is dropped.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { shared, runtime: handle, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for DataThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // A thread that hangs in a write cannot be waited for; it ends when the disk lets it.
+        if self.shared.blocked_for() < Duration::from_millis(200)
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}

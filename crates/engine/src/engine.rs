@@ -1,0 +1,561 @@
+//! The control thread: owns every transfer, the limits and the hosts; never writes to a disk.
+//!
+//! It takes one message at a time from one bounded inbox, hands it to the transfer that it concerns,
+//! and performs the actions that come back. Data threads and cold threads only ever talk to it. It
+//! never waits for any of them, so a command is answered at once whatever the disks do.
+
+use crate::config::Config;
+use crate::connect::Network;
+use crate::data::DataThread;
+use crate::fetch::{self, Cell, Job, Report, Reporter, Verdict};
+use crate::hosts::Hosts;
+use crate::limiter::RateLimiter;
+use crate::session::Session;
+use crate::target::Target;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidegate_core::cookies::CookieJar;
+use tidegate_core::message::{EventKind, Limits, Phase, Progress, Proof, Snapshot};
+use tidegate_core::transfer::{Action, Count, Found, Input, Order, Preparation, Transfer, Verified};
+use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Request, SegmentId};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+/// How often running fetches are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A write that takes longer than this is shown as waiting for the disk, and silence is forgiven.
+const DISK_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Messages for a cold thread that waits for its disk, at most; beyond, those that only tell are left out.
+const MOST_BACKLOG: usize = 64;
+
+/// Everything that the control thread can be told.
+pub(crate) enum Inbox {
+    /// A download exists; its cold thread opens what it needs.
+    Register { id: DownloadId, cold: SyncSender<ToCold> },
+    /// It can begin.
+    Start(Box<Start>),
+    Report { id: DownloadId, segment: SegmentId, report: Report },
+    Cold { id: DownloadId, input: FromCold },
+    Pause { id: DownloadId, done: SyncSender<()> },
+    Resume { id: DownloadId },
+    Cancel { id: DownloadId },
+    SetLimits(Limits),
+    SetDownloadLimit { id: DownloadId, limit: Option<u64> },
+    Snapshot { reply: SyncSender<Snapshot> },
+    Progress { id: DownloadId, reply: SyncSender<Option<Progress>> },
+    Cookies { reply: SyncSender<CookieJar> },
+    /// Pause everything and end when all has been saved.
+    Shutdown,
+}
+
+/// A download that can begin.
+pub(crate) struct Start {
+    pub(crate) id: DownloadId,
+    pub(crate) request: Request,
+    pub(crate) found: Found,
+    pub(crate) target: Target,
+    /// Names the disk: downloads of one disk share a data thread.
+    pub(crate) disk: u64,
+}
+
+/// What a cold thread is told.
+pub(crate) enum ToCold {
+    Tell(EventKind),
+    Prepare(Box<Preparation>),
+    Learned(Identity),
+    Verify { identity: Identity, digests: Vec<Digest>, proof: Proof, received: u64 },
+    AwaitMachine(Failure),
+    GiveUp(Failure),
+    Paused,
+    Resumed,
+    Cancel,
+    /// The engine ends: save and go.
+    End,
+}
+
+/// What a cold thread answers.
+pub(crate) enum FromCold {
+    /// With another target than before, if the part is another now.
+    Prepared { target: Option<Target> },
+    Verified(Verified),
+    MachineReady,
+    /// It has told the outcome and is gone.
+    Gone,
+}
+
+/// A download as the control thread knows it.
+struct Running {
+    cold: SyncSender<ToCold>,
+    backlog: VecDeque<ToCold>,
+    paused: bool,
+    hot: Option<Hot>,
+}
+
+/// A download that moves bytes.
+struct Hot {
+    transfer: Transfer,
+    target: Target,
+    disk: u64,
+    allowed: usize,
+    fetches: BTreeMap<SegmentId, Live>,
+}
+
+struct Live {
+    cell: Arc<Cell>,
+    abort: AbortHandle,
+    order: Order,
+    accepted: bool,
+    /// The head was told and waits.
+    verdict: Option<oneshot::Sender<Verdict>>,
+    /// It was sent again with credentials.
+    authorized: bool,
+}
+
+/// The control thread's state.
+pub(crate) struct Control {
+    inbox: Receiver<Inbox>,
+    report: Arc<Reporter>,
+    network: Network,
+    limiter: RateLimiter,
+    limits: Limits,
+    session: Session,
+    hosts: Hosts,
+    seed: u64,
+    downloads: BTreeMap<DownloadId, Running>,
+    disks: BTreeMap<u64, DataThread>,
+    wake: Option<Instant>,
+    last_tick: Instant,
+    ending: bool,
+}
+
+impl Control {
+    pub(crate) fn new(
+        config: Config,
+        network: Network,
+        inbox: Receiver<Inbox>,
+        sender: SyncSender<Inbox>,
+    ) -> Self {
+        let report: Reporter = Box::new(move |id, segment, report| {
+            // Fails only when the control thread has ended, and then nobody wants to know.
+            let _ = sender.send(Inbox::Report { id, segment, report });
+        });
+        Self {
+            inbox,
+            report: Arc::new(report),
+            network,
+            limiter: RateLimiter::new(&config.limits),
+            limits: config.limits,
+            session: Session::new(config.cookies, config.netrc, config.user_agent, config.referer),
+            hosts: Hosts::default(),
+            seed: config.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
+            downloads: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            wake: None,
+            last_tick: Instant::now(),
+            ending: false,
+        }
+    }
+
+    /// Runs until told to end and nothing is left to save.
+    pub(crate) fn run(mut self) {
+        while !(self.ending && self.downloads.is_empty()) {
+            match self.inbox.recv_timeout(self.patience()) {
+                Ok(message) => {
+                    self.take(message);
+                    // What has come meanwhile is taken before connections are shared out again.
+                    for _ in 0..256 {
+                        let Ok(message) = self.inbox.try_recv() else { break };
+                        self.take(message);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            if self.wake.is_some_and(|at| now >= at) || now.duration_since(self.last_tick) >= TICK {
+                self.tick(now);
+            }
+            self.share_out(now);
+            self.flush_backlogs();
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        let now = Instant::now();
+        let busy = self.downloads.values().any(|d| {
+            !d.backlog.is_empty() || d.hot.as_ref().is_some_and(|hot| !hot.fetches.is_empty())
+        });
+        let tick = if busy { (self.last_tick + TICK).saturating_duration_since(now) } else { Duration::from_secs(5) };
+        self.wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick))
+    }
+
+    fn take(&mut self, message: Inbox) {
+        let now = Instant::now();
+        match message {
+            Inbox::Register { id, cold } => {
+                let mut running = Running { cold, backlog: VecDeque::new(), paused: false, hot: None };
+                if self.ending {
+                    running.send(ToCold::End);
+                }
+                self.downloads.insert(id, running);
+            }
+            Inbox::Start(start) => self.start(*start, now),
+            Inbox::Report { id, segment, report } => self.on_report(id, segment, report, now),
+            Inbox::Cold { id, input } => self.on_cold(id, input, now),
+            Inbox::Pause { id, done } => {
+                self.pause(id, now);
+                let _ = done.try_send(());
+            }
+            Inbox::Resume { id } => {
+                if let Some(running) = self.downloads.get_mut(&id).filter(|r| r.paused) {
+                    running.paused = false;
+                    running.send(ToCold::Resumed);
+                    self.hand(id, Input::Resume, now);
+                }
+            }
+            Inbox::Cancel { id } => {
+                if let Some(running) = self.downloads.get_mut(&id) {
+                    running.hot = None;
+                    running.send(ToCold::Cancel);
+                }
+            }
+            Inbox::SetLimits(limits) => {
+                self.limits = limits;
+                self.limiter.set_limits(&limits);
+            }
+            Inbox::SetDownloadLimit { id, limit } => self.limiter.set_download_limit(id, limit),
+            Inbox::Snapshot { reply } => {
+                let _ = reply.try_send(self.snapshot(now));
+            }
+            Inbox::Progress { id, reply } => {
+                let _ = reply.try_send(self.downloads.get(&id).map(|running| running.progress(id, now)));
+            }
+            Inbox::Cookies { reply } => {
+                let _ = reply.try_send(self.session.cookies.clone());
+            }
+            Inbox::Shutdown => {
+                self.ending = true;
+                for running in self.downloads.values_mut() {
+                    running.hot = None;
+                    running.send(ToCold::End);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, start: Start, now: Instant) {
+        let Start { id, mut request, found, target, disk } = start;
+        let Some(running) = self.downloads.get_mut(&id) else { return };
+        if matches!(target, Target::Stream(_) | Target::Nowhere) {
+            // In order means one answer after the other.
+            request.options.connections = 1;
+        }
+        if let std::collections::btree_map::Entry::Vacant(place) = self.disks.entry(disk) {
+            match DataThread::start(disk, self.network.clone(), self.limiter.clone()) {
+                Ok(thread) => {
+                    place.insert(thread);
+                }
+                Err(error) => {
+                    let message = format!("no thread could be started: {error}; try again when the machine is less busy");
+                    running.send(ToCold::GiveUp(Failure::new(Code::Internal, message)));
+                    return;
+                }
+            }
+        }
+        if request.options.limit.is_some() {
+            self.limiter.set_download_limit(id, request.options.limit);
+        }
+        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let transfer = Transfer::new(id, request, found, self.seed, now);
+        running.hot = Some(Hot { transfer, target, disk, allowed: usize::MAX, fetches: BTreeMap::new() });
+        if running.paused {
+            self.hand(id, Input::Pause, now);
+        } else {
+            self.share_out(now);
+            self.hand(id, Input::Begin, now);
+        }
+    }
+
+    fn pause(&mut self, id: DownloadId, now: Instant) {
+        let Some(running) = self.downloads.get_mut(&id).filter(|r| !r.paused) else { return };
+        running.paused = true;
+        self.hand(id, Input::Pause, now);
+        if let Some(running) = self.downloads.get_mut(&id) {
+            running.send(ToCold::Paused);
+        }
+    }
+
+    fn on_cold(&mut self, id: DownloadId, input: FromCold, now: Instant) {
+        match input {
+            FromCold::Prepared { target } => {
+                if let (Some(target), Some(hot)) = (target, self.hot(id)) {
+                    hot.target = target;
+                }
+                self.hand(id, Input::Prepared, now);
+            }
+            FromCold::Verified(verified) => self.hand(id, Input::Verified(verified), now),
+            FromCold::MachineReady => self.hand(id, Input::MachineReady, now),
+            FromCold::Gone => {
+                self.downloads.remove(&id);
+                self.limiter.set_download_limit(id, None);
+                self.end_idle_disks();
+            }
+        }
+    }
+
+    /// A disk that no download uses needs no thread; the last one stays for its connections.
+    fn end_idle_disks(&mut self) {
+        let used: Vec<u64> = self.downloads.values().filter_map(|d| d.hot.as_ref().map(|h| h.disk)).collect();
+        if self.disks.len() > 4 {
+            self.disks.retain(|disk, _| used.contains(disk));
+        }
+    }
+
+    fn on_report(&mut self, id: DownloadId, segment: SegmentId, report: Report, now: Instant) {
+        let now_unix = unix_now();
+        let Some(Running { hot: Some(hot), .. }) = self.downloads.get_mut(&id) else { return };
+        let Some(live) = hot.fetches.get_mut(&segment) else { return };
+        match report {
+            Report::Head { answer, verdict } => {
+                self.session.take_note(&live.order.url, &answer, now_unix);
+                live.verdict = Some(verdict);
+                if answer.status == 401 && !live.authorized {
+                    let url = live.order.url.clone();
+                    if self.session.can_answer(hot.transfer.request(), &url, &answer) {
+                        let order = live.order.clone();
+                        self.drop_fetch(id, segment);
+                        self.launch(id, order, true);
+                        return;
+                    }
+                }
+                self.hand(id, Input::Head { segment, answer }, now);
+            }
+            Report::Ended { end, received } => {
+                hot.fetches.remove(&segment);
+                self.hand(id, Input::Ended { segment, end, received }, now);
+            }
+        }
+    }
+
+    fn hot(&mut self, id: DownloadId) -> Option<&mut Hot> {
+        self.downloads.get_mut(&id)?.hot.as_mut()
+    }
+
+    /// Hands an input to a transfer, and performs what it wants done.
+    fn hand(&mut self, id: DownloadId, input: Input<'_>, now: Instant) {
+        let Some(hot) = self.hot(id) else { return };
+        let actions = hot.transfer.handle(input, now);
+        for action in actions {
+            self.perform(id, action, now);
+        }
+    }
+
+    fn perform(&mut self, id: DownloadId, action: Action, now: Instant) {
+        match action {
+            Action::Fetch(order) => self.launch(id, order, false),
+            Action::Accept { segment, body } => {
+                let Some(hot) = self.hot(id) else { return };
+                let version = hot.target.version();
+                let Some(live) = hot.fetches.get_mut(&segment) else { return };
+                live.accepted = true;
+                live.cell.pos.store(body.offset, Ordering::Relaxed);
+                live.cell.end.store(body.end, Ordering::Relaxed);
+                if let Some(verdict) = live.verdict.take() {
+                    let _ = verdict.send(Verdict::Accept { body, version });
+                }
+            }
+            Action::Drop { segment } => self.drop_fetch(id, segment),
+            Action::End { segment, at } => {
+                if let Some(live) = self.hot(id).and_then(|hot| hot.fetches.get(&segment)) {
+                    live.cell.end.store(at, Ordering::Relaxed);
+                }
+            }
+            Action::Prepare(preparation) => self.tell(id, ToCold::Prepare(preparation)),
+            Action::Learned(identity) => self.tell(id, ToCold::Learned(identity)),
+            Action::Verify { identity, digests, proof } => {
+                let received = self.hot(id).map_or(0, |hot| hot.transfer.progress(now).received);
+                self.tell(id, ToCold::Verify { identity, digests, proof, received });
+            }
+            Action::Tell(kind) => self.tell(id, ToCold::Tell(kind)),
+            Action::HostLimit { url, connections } => self.hosts.learn(&url, connections, now),
+            Action::WakeAt(at) => self.wake = Some(self.wake.map_or(at, |wake| wake.min(at))),
+            Action::AwaitMachine { failure, .. } => self.tell(id, ToCold::AwaitMachine(failure)),
+            Action::GiveUp(failure) => self.tell(id, ToCold::GiveUp(failure)),
+        }
+    }
+
+    fn tell(&mut self, id: DownloadId, message: ToCold) {
+        if let Some(running) = self.downloads.get_mut(&id) {
+            running.send(message);
+        }
+    }
+
+    fn launch(&mut self, id: DownloadId, order: Order, authorized: bool) {
+        let Some(Running { hot: Some(hot), .. }) = self.downloads.get_mut(&id) else { return };
+        let Some(data) = self.disks.get(&hot.disk) else { return };
+        let request = hot.transfer.request();
+        let cell = Arc::new(Cell::new(order.range.map_or(0, |(start, _)| start)));
+        let job = Job {
+            download: id,
+            segment: order.segment,
+            url: order.url.clone(),
+            headers: self.session.headers(request, &order, unix_now()),
+            connect_timeout: request.options.connect_timeout,
+            target: hot.target.clone(),
+            cell: Arc::clone(&cell),
+            report: Arc::clone(&self.report),
+        };
+        let task = data.runtime.spawn(fetch::run(job, Arc::clone(&data.shared)));
+        let live =
+            Live { cell, abort: task.abort_handle(), order, accepted: false, verdict: None, authorized };
+        hot.fetches.insert(live.order.segment, live);
+    }
+
+    fn drop_fetch(&mut self, id: DownloadId, segment: SegmentId) {
+        let Some(live) = self.hot(id).and_then(|hot| hot.fetches.remove(&segment)) else { return };
+        live.end();
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.last_tick = now;
+        self.wake = None;
+        let ids: Vec<DownloadId> = self.downloads.keys().copied().collect();
+        let mut counts: Vec<Count> = Vec::new();
+        for id in ids {
+            let Some(Running { hot: Some(hot), .. }) = self.downloads.get(&id) else { continue };
+            counts.clear();
+            counts.extend(hot.fetches.values().filter(|live| live.accepted).map(|live| Count {
+                segment: live.order.segment,
+                pos: live.cell.pos.load(Ordering::Relaxed),
+                received: live.cell.received.load(Ordering::Relaxed),
+                limited: live.cell.limited.load(Ordering::Relaxed),
+            }));
+            let blocked = self.disks.get(&hot.disk).is_some_and(|d| d.shared.blocked_for() >= DISK_PATIENCE);
+            self.hand(id, Input::Tick { counts: &counts, disk_blocked: blocked }, now);
+        }
+        self.disks.values().for_each(|data| data.shared.reap_idle());
+    }
+
+    /// Shares the connections out: each download that wants any gets one, then one more each in turn,
+    /// as long as its host and the whole allow.
+    fn share_out(&mut self, now: Instant) {
+        let mut total = self.limits.max_connections.max(1);
+        let mut claims: Vec<(DownloadId, String, usize, usize)> = self
+            .downloads
+            .iter()
+            .filter_map(|(id, running)| {
+                let transfer = &running.hot.as_ref()?.transfer;
+                Some((*id, Hosts::key(transfer.url()), transfer.wants(), 0))
+            })
+            .collect();
+        let mut hosts: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, host, ..) in &claims {
+            let most = self.hosts.limit(host, now).unwrap_or(usize::MAX).min(self.limits.max_host.max(1));
+            hosts.insert(host.clone(), most);
+        }
+        let mut given = true;
+        while given && total > 0 {
+            given = false;
+            for (_, host, wants, has) in &mut claims {
+                let Some(room) = hosts.get_mut(host).filter(|room| **room > 0) else { continue };
+                if *has < *wants && total > 0 {
+                    *has += 1;
+                    *room -= 1;
+                    total -= 1;
+                    given = true;
+                }
+            }
+        }
+        for (id, _, _, has) in claims {
+            let Some(hot) = self.hot(id) else { continue };
+            if hot.allowed != has {
+                hot.allowed = has;
+                self.hand(id, Input::Allow(has), now);
+            }
+        }
+    }
+
+    fn flush_backlogs(&mut self) {
+        self.downloads.values_mut().for_each(Running::flush);
+    }
+
+    fn snapshot(&self, now: Instant) -> Snapshot {
+        let downloads: Vec<Progress> =
+            self.downloads.iter().map(|(id, running)| running.progress(*id, now)).collect();
+        let speed = downloads.iter().map(|p| p.speed).sum();
+        Snapshot { downloads, speed }
+    }
+}
+
+impl Running {
+    /// Never waits: what does not fit is kept, and what only tells is left out when too much is kept.
+    fn send(&mut self, message: ToCold) {
+        if self.backlog.len() >= MOST_BACKLOG && matches!(message, ToCold::Tell(_)) {
+            return;
+        }
+        self.backlog.push_back(message);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while let Some(message) = self.backlog.pop_front() {
+            match self.cold.try_send(message) {
+                Ok(()) => {}
+                Err(TrySendError::Full(message)) => {
+                    self.backlog.push_front(message);
+                    return;
+                }
+                Err(TrySendError::Disconnected(_)) => self.backlog.clear(),
+            }
+        }
+    }
+
+    fn progress(&self, id: DownloadId, now: Instant) -> Progress {
+        match &self.hot {
+            Some(hot) => hot.transfer.progress(now),
+            None => Progress {
+                id,
+                phase: if self.paused { Phase::Paused } else { Phase::Queued },
+                have: 0,
+                received: 0,
+                length: None,
+                speed: 0,
+                left: None,
+                connections: 0,
+                segments: Vec::new(),
+                map: Vec::new(),
+                requests: 0,
+            },
+        }
+    }
+}
+
+impl Live {
+    /// Ends the fetch. Where only the head was read, the connection may still be of use.
+    fn end(self) {
+        match self.verdict {
+            Some(verdict) => {
+                let _ = verdict.send(Verdict::Drop);
+            }
+            None => self.abort.abort(),
+        }
+    }
+}
+
+impl Drop for Hot {
+    fn drop(&mut self) {
+        for (_, live) in std::mem::take(&mut self.fetches) {
+            live.end();
+        }
+    }
+}
+
+pub(crate) fn unix_now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,480 @@
+//! One segment over one connection: request, check, write, report. The only file that touches content.
+//!
+//! The rule for each byte of an accepted body: what is already on the disk is compared, what is
+//! missing is written, and nothing is ever written over. So an overlap before a segment, the seam
+//! behind it, a tail that two connections bring, and a whole answer over the remains of another are
+//! all the same few lines, and a byte of another version is found wherever the two meet.
+
+use crate::connect::{ConnectOptions, Endpoint, Stream, connect};
+use crate::data::{BUFFER, Buffers, Shared, with_buffers};
+use crate::decode::{Coding, Decoder};
+use crate::failure::FetchError;
+use crate::http1::{Body, Head, HeadBuffer, RequestLine, encode_request, read_head};
+use crate::limiter::ConnectionLimit;
+use crate::part_file::Version;
+use crate::target::{Here, Target};
+use std::future::poll_fn;
+use std::io;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidegate_core::transfer::{BodyPlan, End};
+use tidegate_core::{Answer, Code, DownloadId, Failure, SegmentId};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::sync::oneshot;
+use url::Url;
+
+/// The rest of a body that is read and thrown away so that its connection can be used again, at most.
+const DRAIN: u64 = 64 << 10;
+
+/// How long that may take.
+const DRAIN_FOR: Duration = Duration::from_millis(500);
+
+/// Output of a decoder, at most; a bound for bombs whose ratio stays below that of honest files.
+const MOST_DECODED: u64 = 1 << 40;
+
+/// What the control thread sees of a running fetch without asking.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    /// One past the last byte that is on the disk or was equal to what was there.
+    pub(crate) pos: AtomicU64,
+    /// Where to stop; moved by the control thread.
+    pub(crate) end: AtomicU64,
+    /// Bytes of content received.
+    pub(crate) received: AtomicU64,
+    /// Waits for tokens, not for the network.
+    pub(crate) limited: AtomicBool,
+}
+
+impl Cell {
+    pub(crate) fn new(start: u64) -> Self {
+        Self {
+            pos: AtomicU64::new(start),
+            end: AtomicU64::new(u64::MAX),
+            received: AtomicU64::new(0),
+            limited: AtomicBool::new(false),
+        }
+    }
+}
+
+/// What a data thread tells the control thread.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// The head of an answer; its body waits for the verdict.
+    Head { answer: Box<Answer>, verdict: oneshot::Sender<Verdict> },
+    /// It is over.
+    Ended { end: End, received: u64 },
+}
+
+/// What becomes of an answer whose head was told.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Take the body.
+    Accept { body: BodyPlan, version: Option<Version> },
+    /// It is not wanted.
+    Drop,
+}
+
+/// Where reports go.
+pub(crate) type Reporter = Box<dyn Fn(DownloadId, SegmentId, Report) + Send + Sync>;
+
+/// One request to send.
+pub(crate) struct Job {
+    pub(crate) download: DownloadId,
+    pub(crate) segment: SegmentId,
+    pub(crate) url: Url,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) target: Target,
+    pub(crate) cell: Arc<Cell>,
+    pub(crate) report: Arc<Reporter>,
+}
+
+/// Carries out one request to its end. Dropping the future closes the connection; no byte is in
+/// flight then, since writes happen inside a poll.
+pub(crate) async fn run(job: Job, shared: Arc<Shared>) {
+    // Whatever happens here, a panic of ours included, the control thread hears of the end.
+    let guard = Guard { job: &job, told: false };
+    let mut kept = None;
+    let end = match fetch(&job, &shared, &mut kept).await {
+        Ok(end) => end,
+        Err(stop) => Some(stop.into_end()),
+    };
+    guard.tell(end);
+    if let Some(mut kept) = kept {
+        kept.make_reusable(&shared).await;
+    }
+}
+
+struct Guard<'a> {
+    job: &'a Job,
+    told: bool,
+}
+
+impl Guard<'_> {
+    fn tell(mut self, end: Option<End>) {
+        self.told = true;
+        if let Some(end) = end {
+            self.report(end);
+        }
+    }
+
+    fn report(&self, end: End) {
+        let received = self.job.cell.received.load(Ordering::Relaxed);
+        (self.job.report)(self.job.download, self.job.segment, Report::Ended { end, received });
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !self.told && std::thread::panicking() {
+            self.report(End::Failed(Failure::new(Code::Internal, "a fetch of ours broke; nothing was lost")));
+        }
+    }
+}
+
+/// Why a body is not read on.
+enum Stop {
+    /// It came to where it was to stop.
+    AtEnd,
+    Differs(u64),
+    Failed(Failure),
+}
+
+impl Stop {
+    fn into_end(self) -> End {
+        match self {
+            Self::AtEnd => End::Failed(Failure::new(Code::Internal, "an end that is none")),
+            Self::Differs(at) => End::Differs { at },
+            Self::Failed(failure) => End::Failed(failure),
+        }
+    }
+}
+
+impl From<FetchError> for Stop {
+    fn from(error: FetchError) -> Self {
+        Self::Failed(error.failure())
+    }
+}
+
+/// A connection after its answer.
+struct Kept {
+    stream: Stream,
+    endpoint: Endpoint,
+    absolute_form: bool,
+    body: Body,
+}
+
+impl Kept {
+    /// Reads what little is left of the body, so that the connection can carry another request.
+    async fn make_reusable(&mut self, shared: &Shared) {
+        let small = self.body.length().is_some_and(|length| length - self.body.received().min(length) <= DRAIN);
+        if !self.body.is_done() && small {
+            let _ = tokio::time::timeout(DRAIN_FOR, self.drain()).await;
+        }
+        if self.body.is_reusable() {
+            let stream = std::mem::replace(&mut self.stream, Stream::simulated(tokio::io::empty()));
+            shared.keep_idle(&self.endpoint, stream, self.absolute_form);
+        }
+    }
+
+    async fn drain(&mut self) {
+        while !self.body.is_done() {
+            let Self { stream, body, .. } = self;
+            let going = poll_fn(|cx| {
+                with_buffers(|Buffers { read, .. }| {
+                    let most = usize::try_from(DRAIN).unwrap_or(read.len()).min(read.len());
+                    let mut room = ReadBuf::new(&mut read[..most]);
+                    Pin::new(&mut *stream).poll_read(cx, &mut room).map(|result| {
+                        let filled = room.filled_mut();
+                        let some = result.is_ok() && !filled.is_empty();
+                        // More than the body is nothing that we asked for.
+                        let all = filled.len();
+                        some && body.compact(filled).is_ok_and(|step| step.consumed == all)
+                    })
+                })
+            })
+            .await;
+            if !going {
+                return;
+            }
+        }
+    }
+}
+
+/// The whole of one request; `Ok(None)` if its answer was not wanted.
+async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Option<End>, Stop> {
+    let endpoint = Endpoint::of(&job.url)?;
+    let (mut stream, absolute_form, head, buffer) = ask(job, shared, &endpoint).await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
+    let answer = Answer::parse(head.status, head.http10, &head.headers, now);
+    let mut body = Body::of(&head)?;
+    drop(head);
+
+    let (sender, verdict) = oneshot::channel();
+    (job.report)(job.download, job.segment, Report::Head { answer: Box::new(answer), verdict: sender });
+    let verdict = verdict.await.unwrap_or(Verdict::Drop);
+    let mut leftover = buffer.into_leftover();
+    let Verdict::Accept { body: plan, version } = verdict else {
+        let step = body.compact(&mut leftover)?;
+        if step.consumed == leftover.len() {
+            *kept = Some(Kept { stream, endpoint, absolute_form, body });
+        }
+        return Ok(None);
+    };
+
+    let mut writer = Writer::new(job, shared, &plan, version);
+    let end = writer.take_body(&mut stream, &mut body, &mut leftover).await?;
+    *kept = Some(Kept { stream, endpoint, absolute_form, body });
+    Ok(Some(end))
+}
+
+/// Sends the request over a kept or a new connection, and reads the head of the answer.
+async fn ask(
+    job: &Job,
+    shared: &Shared,
+    endpoint: &Endpoint,
+) -> Result<(Stream, bool, Head, HeadBuffer), Stop> {
+    let mut kept = shared.take_idle(endpoint);
+    loop {
+        let reused = kept.is_some();
+        let (mut stream, absolute_form, proxy_authorization) = match kept.take() {
+            Some((stream, absolute_form)) => (stream, absolute_form, None),
+            None => {
+                let options = ConnectOptions { timeout: job.connect_timeout, receive_buffer: None };
+                let made = connect(&shared.network, endpoint, options).await?;
+                (made.stream, made.absolute_form, made.proxy_authorization)
+            }
+        };
+        let mut headers = job.headers.clone();
+        headers.extend(proxy_authorization.map(|value| ("Proxy-Authorization".to_owned(), value)));
+        let request = encode_request(&RequestLine { url: &job.url, absolute_form }, &headers)?;
+        let mut buffer = HeadBuffer::new(reused);
+        let sent = async {
+            stream.write_all(&request).await?;
+            stream.flush().await
+        };
+        let outcome = match sent.await {
+            Ok(()) => read_head(&mut stream, &endpoint.host, &mut buffer).await,
+            Err(error) => Err(FetchError::from_io(error, &endpoint.host, reused, true)),
+        };
+        match outcome {
+            Ok(head) => return Ok((stream, absolute_form, head, buffer)),
+            // The server had closed a kept connection: that says nothing of the server.
+            Err(error) if error.was_idle_close() => kept = shared.take_idle(endpoint),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A decoder, if the body is coded. Unknown codings were refused with the head.
+fn decoder_for(codings: &[tidegate_core::headers::Coding]) -> Option<Decoder> {
+    use tidegate_core::headers::Coding as Named;
+    let known: Vec<Coding> = codings
+        .iter()
+        .filter_map(|coding| match coding {
+            Named::Gzip => Some(Coding::Gzip),
+            Named::Deflate => Some(Coding::Deflate),
+            Named::Brotli => Some(Coding::Brotli),
+            Named::Zstd => Some(Coding::Zstd),
+            Named::Unknown(_) => None,
+        })
+        .collect();
+    (!known.is_empty()).then(|| Decoder::new(&known, Some(MOST_DECODED)))
+}
+
+/// Puts the content of one body where it belongs.
+struct Writer<'a> {
+    job: &'a Job,
+    shared: &'a Shared,
+    version: Option<Version>,
+    limit: ConnectionLimit,
+    decoder: Option<Decoder>,
+    /// The offset of the next byte of content.
+    at: u64,
+    seam: u64,
+    write: bool,
+    /// The byte of which alone everything so far consisted.
+    flat: Option<u8>,
+    any: bool,
+    is_flat: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn new(job: &'a Job, shared: &'a Shared, plan: &BodyPlan, version: Option<Version>) -> Self {
+        let host = job.url.host_str().unwrap_or_default();
+        Self {
+            job,
+            shared,
+            version,
+            limit: shared.limiter.register(job.download, host),
+            decoder: decoder_for(&plan.codings),
+            at: plan.offset,
+            seam: plan.seam,
+            write: plan.write,
+            flat: None,
+            any: false,
+            is_flat: true,
+        }
+    }
+
+    async fn take_body(&mut self, stream: &mut Stream, body: &mut Body, leftover: &mut Vec<u8>) -> Result<End, Stop> {
+        self.job.cell.pos.store(self.at, Ordering::Relaxed);
+        let mut first = std::mem::take(leftover);
+        let mut outcome = with_buffers(|buffers| self.take(body, &mut first, &mut buffers.compare));
+        drop(first);
+        loop {
+            match outcome {
+                Ok(()) if body.is_done() => return self.finish(true),
+                Ok(()) => {}
+                Err(Stop::AtEnd) => return self.finish(body.is_done()),
+                Err(stop) => return Err(stop),
+            }
+            let allowed = self.may_read().await;
+            outcome = match self.read(stream, body, allowed).await {
+                Ok(ControlFlow::Continue(result)) => result,
+                Ok(ControlFlow::Break(())) => {
+                    body.on_eof()?;
+                    return self.finish(true);
+                }
+                Err(error) => {
+                    let host = self.job.url.host_str().unwrap_or_default();
+                    return Err(FetchError::from_io(error, host, false, false).into());
+                }
+            };
+        }
+    }
+
+    /// How many bytes may be read now. Says meanwhile that it is not the network that is silent.
+    async fn may_read(&mut self) -> usize {
+        let cell = &self.job.cell;
+        let take = self.limit.take(BUFFER);
+        tokio::pin!(take);
+        poll_fn(|cx| {
+            let polled = take.as_mut().poll(cx);
+            cell.limited.store(polled.is_pending(), Ordering::Relaxed);
+            polled
+        })
+        .await
+    }
+
+    /// One read into the shared buffer, and what it brought at once to the disk, inside the poll: the
+    /// buffer is free again for the next connection before this returns. `Break` is an orderly end.
+    async fn read(
+        &mut self,
+        stream: &mut Stream,
+        body: &mut Body,
+        allowed: usize,
+    ) -> io::Result<ControlFlow<(), Result<(), Stop>>> {
+        poll_fn(|cx| {
+            with_buffers(|Buffers { read, compare }| {
+                let most = allowed.min(read.len());
+                let mut room = ReadBuf::new(&mut read[..most]);
+                let polled = Pin::new(&mut *stream).poll_read(cx, &mut room);
+                let filled = room.filled_mut();
+                match polled {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                    Poll::Ready(Ok(())) if filled.is_empty() => Poll::Ready(Ok(ControlFlow::Break(()))),
+                    Poll::Ready(Ok(())) => {
+                        self.limit.give_back(allowed - filled.len());
+                        Poll::Ready(Ok(ControlFlow::Continue(self.take(body, filled, compare))))
+                    }
+                }
+            })
+        })
+        .await
+    }
+
+    /// Takes what one read brought: framing away, content to its place.
+    fn take(&mut self, body: &mut Body, bytes: &mut [u8], compare: &mut [u8]) -> Result<(), Stop> {
+        let step = body.compact(bytes)?;
+        let content = &bytes[..step.content];
+        self.job.cell.received.fetch_add(step.content as u64, Ordering::Relaxed);
+        let Some(mut decoder) = self.decoder.take() else {
+            return self.place(content, compare);
+        };
+        let mut stop = None;
+        let fed = decoder.feed(content, &mut |decoded| {
+            self.place(decoded, compare).map_err(|reason| {
+                stop = Some(reason);
+                io::ErrorKind::Other.into()
+            })
+        });
+        self.decoder = Some(decoder);
+        match (stop, fed) {
+            (Some(stop), _) => Err(stop),
+            (None, Err(error)) => Err(FetchError::from(error).into()),
+            (None, Ok(())) => Ok(()),
+        }
+    }
+
+    /// Compares what is here, writes what is missing, up to where this fetch is to stop.
+    fn place(&mut self, mut bytes: &[u8], compare: &mut [u8]) -> Result<(), Stop> {
+        self.note_flat(bytes);
+        while !bytes.is_empty() {
+            let end = self.job.cell.end.load(Ordering::Relaxed);
+            let here = self.job.target.here(self.at);
+            let (until, stop_at) = match here {
+                Here::Known(until) | Here::Gone(until) => (until, end.saturating_add(self.seam)),
+                Here::Missing(until) if self.write => (until, end),
+                // Only comparing, and there is nothing to compare with.
+                Here::Missing(_) => return Err(Stop::AtEnd),
+            };
+            let until = until.min(stop_at);
+            if self.at >= until {
+                return Err(Stop::AtEnd);
+            }
+            let count = usize::try_from(until - self.at).unwrap_or(usize::MAX).min(bytes.len());
+            let (now, rest) = bytes.split_at(count);
+            match here {
+                Here::Known(_) => self.compare(now, compare)?,
+                Here::Gone(_) => {}
+                Here::Missing(_) => {
+                    let (job, version, at) = (self.job, self.version, self.at);
+                    let written = self.shared.writing(|| job.target.write_at(version, at, now));
+                    written.map_err(Stop::Failed)?;
+                }
+            }
+            self.at += count as u64;
+            self.job.cell.pos.store(self.at, Ordering::Relaxed);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn compare(&self, bytes: &[u8], buffer: &mut [u8]) -> Result<(), Stop> {
+        let mut at = self.at;
+        for part in bytes.chunks(buffer.len()) {
+            let room = &mut buffer[..part.len()];
+            let read = self.shared.writing(|| self.job.target.read_at(at, room)).map_err(|error| {
+                Stop::Failed(crate::landing::disk_failure("read", std::path::Path::new("the part file"), &error))
+            })?;
+            if let Some(first) = (0..part.len()).find(|i| *i >= read || room[*i] != part[*i]) {
+                return Err(Stop::Differs(at + first as u64));
+            }
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn note_flat(&mut self, bytes: &[u8]) {
+        // Only of interest where nothing but comparing is done.
+        if self.write || !self.is_flat || bytes.is_empty() {
+            return;
+        }
+        let byte = *self.flat.get_or_insert(bytes[0]);
+        self.any = true;
+        self.is_flat = bytes.iter().all(|b| *b == byte);
+    }
+
+    fn finish(&mut self, whole_body: bool) -> Result<End, Stop> {
+        if let (Some(decoder), true) = (&mut self.decoder, whole_body) {
+            decoder.finish().map_err(FetchError::from)?;
+        }
+        Ok(End::Finished { pos: self.at, whole_body, flat: self.any && self.is_flat })
+    }
+}

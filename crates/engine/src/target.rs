@@ -1,0 +1,176 @@
+//! Where the bytes of a body go: a part file, or standard output in order.
+
+use crate::part_file::{PartFile, Version, WriteError};
+use crate::verify::Hasher;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidegate_core::{Algorithm, Digest, Failure};
+
+/// How much of what went out is kept, to compare a later answer with: 64 KiB.
+const TAIL: usize = 64 << 10;
+
+/// What is at an offset, and how far that holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Here {
+    /// These bytes are here and can be read: up to the offset given.
+    Known(u64),
+    /// These bytes went out and cannot be compared any more.
+    Gone(u64),
+    /// These are not here.
+    Missing(u64),
+}
+
+/// Where bytes go.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// At their offsets into a part file.
+    Part {
+        /// The file.
+        part: Arc<PartFile>,
+        /// Where it is, for messages.
+        path: Arc<PathBuf>,
+    },
+    /// In order to a stream.
+    Stream(Arc<StreamTarget>),
+    /// Nowhere: the answer's head is all that is wanted.
+    Nowhere,
+}
+
+impl Target {
+    /// What is at `offset`.
+    pub(crate) fn here(&self, offset: u64) -> Here {
+        match self {
+            Self::Part { part, .. } => part.here(offset),
+            Self::Stream(stream) => stream.here(offset),
+            Self::Nowhere => Here::Missing(u64::MAX),
+        }
+    }
+
+    /// Writes bytes that are missing.
+    ///
+    /// # Errors
+    /// As the disk has it, in words.
+    pub(crate) fn write_at(&self, version: Option<Version>, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+        match (self, version) {
+            (Self::Part { part, path }, Some(version)) => {
+                part.write_at(version, offset, bytes).map_err(|error| match error {
+                    WriteError::Disk(error) => crate::landing::disk_failure("write", path, &error),
+                    // Nobody waits for the outcome of a fetch whose version was given up.
+                    WriteError::Superseded => Failure::new(tidegate_core::Code::Changed, error.to_string()),
+                })
+            }
+            (Self::Stream(stream), _) => stream.write_at(offset, bytes).map_err(|error| {
+                crate::landing::disk_failure("write", std::path::Path::new("standard output"), &error)
+            }),
+            (Self::Part { .. } | Self::Nowhere, _) => {
+                Err(Failure::new(tidegate_core::Code::Internal, "bytes came for a file that is not open"))
+            }
+        }
+    }
+
+    /// Reads bytes that are known.
+    ///
+    /// # Errors
+    /// Those of `pread`.
+    pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Part { part, .. } => part.read_at(offset, into),
+            Self::Stream(stream) => stream.read_at(offset, into),
+            Self::Nowhere => Ok(0),
+        }
+    }
+
+    /// The version that writes must name, for a part file.
+    pub(crate) fn version(&self) -> Option<Version> {
+        match self {
+            Self::Part { part, .. } => Some(part.version()),
+            Self::Stream(_) | Self::Nowhere => None,
+        }
+    }
+}
+
+/// Standard output (or another stream): bytes leave in order and cannot be taken back. The last of
+/// them are kept, so that an answer after an interruption can be compared with what went before.
+pub(crate) struct StreamTarget {
+    state: Mutex<StreamState>,
+}
+
+struct StreamState {
+    out: File,
+    at: u64,
+    tail: VecDeque<u8>,
+    hashers: Vec<Hasher>,
+}
+
+impl std::fmt::Debug for StreamTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StreamTarget")
+    }
+}
+
+impl StreamTarget {
+    /// A stream; digests are computed on the way.
+    pub(crate) fn new(out: File, algorithms: &[Algorithm]) -> Self {
+        let hashers = algorithms.iter().map(|a| Hasher::new(*a)).collect();
+        Self { state: Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers }) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, StreamState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes went out.
+    pub(crate) fn written(&self) -> u64 {
+        self.lock().at
+    }
+
+    /// The digests of what went out, in the order of the algorithms.
+    pub(crate) fn digests(&self) -> Vec<Digest> {
+        std::mem::take(&mut self.lock().hashers).into_iter().map(Hasher::finish).collect()
+    }
+
+    fn here(&self, offset: u64) -> Here {
+        let state = self.lock();
+        let first = state.at - state.tail.len() as u64;
+        if offset >= state.at {
+            Here::Missing(u64::MAX)
+        } else if offset >= first {
+            Here::Known(state.at)
+        } else {
+            Here::Gone(first)
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.lock();
+        if offset != state.at {
+            return Err(io::Error::other("bytes came out of order for a stream"));
+        }
+        state.out.write_all(bytes)?;
+        state.at += bytes.len() as u64;
+        state.hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
+        let last = &bytes[bytes.len().saturating_sub(TAIL)..];
+        let excess = (state.tail.len() + last.len()).saturating_sub(TAIL);
+        let excess = excess.min(state.tail.len());
+        state.tail.drain(..excess);
+        state.tail.extend(last);
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let state = self.lock();
+        let first = state.at - state.tail.len() as u64;
+        let Some(skip) = offset.checked_sub(first).and_then(|skip| usize::try_from(skip).ok()) else {
+            return Ok(0);
+        };
+        let mut count = 0;
+        for (place, byte) in into.iter_mut().zip(state.tail.iter().skip(skip)) {
+            *place = *byte;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
