@@ -6,11 +6,11 @@
 
 pub mod answer;
 pub mod auth;
-pub mod dice;
-pub mod checksum_file;
-pub mod cookies;
 pub mod bucket;
 pub mod checkpoint;
+pub mod checksum_file;
+pub mod cookies;
+pub mod dice;
 pub mod digest;
 pub mod expand;
 pub mod failure;
@@ -18,11 +18,11 @@ pub mod file_name;
 pub mod headers;
 pub mod id;
 pub mod message;
-pub mod plan;
-pub mod proof;
 pub mod metalink;
 pub mod netrc;
 pub mod no_proxy;
+pub mod plan;
+pub mod proof;
 pub mod request;
 pub mod retry;
 pub mod span;

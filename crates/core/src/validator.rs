@@ -1,5 +1,6 @@
 //! How a server says which version of a file it is serving.
 
+use crate::headers::format_http_date;
 use std::fmt;
 
 /// An entity tag (RFC 9110 section 8.8.3), without its quotes.
@@ -69,7 +70,7 @@ impl Identity {
     pub fn if_range(&self) -> Option<String> {
         match &self.etag {
             Some(tag) if !tag.weak => Some(tag.to_string()),
-            _ => None,
+            _ => self.last_modified.filter(|_| self.date_is_strong).and_then(format_http_date),
         }
     }
 
@@ -78,7 +79,7 @@ impl Identity {
     /// | now, against the recorded | then |
     /// |---|---|
     /// | length or Last-Modified differs | different |
-    /// | same strong tag | same |
+    /// | same strong tag, or same strong date and no tag that differs | same |
     /// | tag differs, Last-Modified the same and present | unproved (nodes of a delivery network) |
     /// | tag differs, no Last-Modified | different |
     /// | weak or no validator | unproved |
@@ -97,6 +98,9 @@ impl Identity {
         }
         match (self.last_modified, now.last_modified) {
             (Some(was), Some(is)) if was != is => Likeness::Different,
+            (Some(_), Some(_)) if self.date_is_strong && now.date_is_strong && same_tag != Some(false) => {
+                Likeness::Same
+            }
             (Some(_), Some(_)) => Likeness::Unproved,
             _ if same_tag == Some(false) => Likeness::Different,
             _ => Likeness::Unproved,

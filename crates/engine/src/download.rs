@@ -70,7 +70,12 @@ impl From<Failure> for Ending {
 enum Wish {
     Prepare(Box<Preparation>),
     Learned(Identity),
-    Verify { identity: Identity, digests: Vec<Digest>, proof: Proof, received: u64 },
+    Verify {
+        identity: Identity,
+        digests: Vec<Digest>,
+        proof: Proof,
+        received: u64,
+    },
     AwaitMachine(Failure),
     GiveUp(Failure),
     Cancel,
@@ -101,12 +106,20 @@ impl Download {
 
     // ---- to a file ------------------------------------------------------------------------------
 
-    fn to_file(&self, dir: PathBuf, name: Option<PathBuf>, adopt: Option<PathBuf>) -> Result<EventKind, Ending> {
+    fn to_file(
+        &self,
+        dir: PathBuf,
+        name: Option<PathBuf>,
+        adopt: Option<PathBuf>,
+    ) -> Result<EventKind, Ending> {
         let url = self.url();
         let explicit_name = name.is_some();
         let part_name = match name {
             Some(name) => relative_path(&name).map_err(|why| {
-                Failure::new(Code::UnsafePart, format!("{} is not a name below the folder: {why}", name.display()))
+                Failure::new(
+                    Code::UnsafePart,
+                    format!("{} is not a name below the folder: {why}", name.display()),
+                )
             })?,
             None => PathBuf::from(SafeName::choose(None, url, url, Portability::default()).as_str()),
         };
@@ -125,7 +138,11 @@ impl Download {
         if let Some(done) = file.publish_what_was_verified()? {
             return Ok(done);
         }
-        let disk = file.landing.part().file_system().map_err(|e| disk_failure("look at", &file.landing.part_path(), &e))?;
+        let disk = file
+            .landing
+            .part()
+            .file_system()
+            .map_err(|e| disk_failure("look at", &file.landing.part_path(), &e))?;
         self.begin(file.found.clone(), file.target(), disk);
         let outcome = file.follow();
         file.close(outcome)
@@ -165,20 +182,28 @@ impl Download {
             match self.next_wish(Duration::from_secs(60)) {
                 Wish::Prepare(preparation) => {
                     if let Some(failure) = preparation.restart.filter(|_| stream.written() > 0) {
-                        let message = format!("{}; what went to standard output cannot be taken back", failure.message);
+                        let message =
+                            format!("{}; what went to standard output cannot be taken back", failure.message);
                         return Err(Failure { message, ..failure }.with_remedy(Remedy::GiveUp).into());
                     }
-                    self.tell_identified(&preparation.identity, &preparation.url, preparation.resumable, preparation.content_type.as_ref());
+                    self.tell_identified(
+                        &preparation.identity,
+                        &preparation.url,
+                        preparation.resumable,
+                        preparation.content_type.as_ref(),
+                    );
                     self.answer(FromCold::Prepared { target: None });
                 }
                 Wish::Verify { identity, proof, received, .. } => {
                     let length = stream.written();
                     if identity.length.is_some_and(|told| told != length) {
-                        let message = format!("{length} bytes went out of {}", identity.length.unwrap_or_default());
+                        let message =
+                            format!("{length} bytes went out of {}", identity.length.unwrap_or_default());
                         return Err(Failure::new(Code::LengthMismatch, message).into());
                     }
                     let found = stream.digests();
-                    let wrong = self.request.digests.iter().zip(&found).find(|(expected, found)| expected != found);
+                    let wrong =
+                        self.request.digests.iter().zip(&found).find(|(expected, found)| expected != found);
                     if let Some((expected, found)) = wrong {
                         return Err(digest_mismatch(expected, found).into());
                     }
@@ -203,16 +228,28 @@ impl Download {
         loop {
             match self.next_wish(Duration::from_secs(60)) {
                 Wish::Prepare(preparation) => {
-                    let Preparation { identity, url, resumable, content_type, disposition, .. } = *preparation;
+                    let Preparation { identity, url, resumable, content_type, disposition, .. } =
+                        *preparation;
                     self.tell_identified(&identity, &url, resumable, content_type.as_ref());
                     if let Destination::File { dir, name, .. } = &self.request.destination {
-                        let chosen = SafeName::choose(disposition.as_deref(), self.url(), &url, Portability::default());
+                        let chosen = SafeName::choose(
+                            disposition.as_deref(),
+                            self.url(),
+                            &url,
+                            Portability::default(),
+                        );
                         let name = name.clone().unwrap_or_else(|| PathBuf::from(chosen.as_str()));
                         self.tell(EventKind::Named { path: dir.join(name) });
                     }
                     let length = identity.length.unwrap_or_default();
                     let proof = Proof::Answers;
-                    return Ok(EventKind::Completed { path: None, length, proof, already: false, received: 0 });
+                    return Ok(EventKind::Completed {
+                        path: None,
+                        length,
+                        proof,
+                        already: false,
+                        received: 0,
+                    });
                 }
                 Wish::GiveUp(failure) | Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
@@ -244,7 +281,13 @@ impl Download {
         let _ = self.events.send(Event { id: self.id, kind });
     }
 
-    fn tell_identified(&self, identity: &Identity, url: &Url, resumable: bool, content_type: Option<&String>) {
+    fn tell_identified(
+        &self,
+        identity: &Identity,
+        url: &Url,
+        resumable: bool,
+        content_type: Option<&String>,
+    ) {
         self.tell(EventKind::Identified {
             url: redact(url),
             length: identity.length,
@@ -293,14 +336,21 @@ struct FileSide<'a> {
 }
 
 impl<'a> FileSide<'a> {
-    fn new(download: &'a Download, landing: Landing, explicit_name: bool, part_name: PathBuf) -> Result<Self, Failure> {
+    fn new(
+        download: &'a Download,
+        landing: Landing,
+        explicit_name: bool,
+        part_name: PathBuf,
+    ) -> Result<Self, Failure> {
         let (found, link) = match landing.found() {
             Landed::Nothing => (Found::Nothing, None),
             // A copied part may lack what its checkpoint says.
             Landed::Recorded { spans, link, moved: true, .. } => {
                 (Found::Adopted { spans: without_reserved_room(&landing, &spans)? }, Some(link))
             }
-            Landed::Recorded { identity, spans, link, .. } => (Found::Recorded { identity, spans }, Some(link)),
+            Landed::Recorded { identity, spans, link, .. } => {
+                (Found::Recorded { identity, spans }, Some(link))
+            }
             Landed::Bare { length, adopted } => (by_content(download, &landing, length, adopted)?, None),
         };
         Ok(Self {
@@ -322,7 +372,9 @@ impl<'a> FileSide<'a> {
 
     /// A run before this one had verified the file and was about to give it its name.
     fn publish_what_was_verified(&mut self) -> Result<Option<EventKind>, Failure> {
-        let Landed::Recorded { identity, done: Some(name), link: Link::Same, moved: false, .. } = self.landing.found() else {
+        let Landed::Recorded { identity, done: Some(name), link: Link::Same, moved: false, .. } =
+            self.landing.found()
+        else {
             return Ok(None);
         };
         let Some(length) = identity.length else { return Ok(None) };
@@ -380,11 +432,14 @@ impl<'a> FileSide<'a> {
 
     /// The server has told which file it is: makes the part ready for it, before its first byte.
     fn prepare(&mut self, preparation: &Preparation) -> Result<Option<EventKind>, Ending> {
-        let Preparation { identity, restart, disposition, content_type, url, resumable, unproved, .. } = preparation;
+        let Preparation { identity, restart, disposition, content_type, url, resumable, unproved, .. } =
+            preparation;
         let download = self.download;
         let name = match (self.explicit_name, self.part_name.file_name()) {
             (true, Some(name)) => name.to_owned(),
-            _ => SafeName::choose(disposition.as_deref(), download.url(), url, Portability::default()).as_str().into(),
+            _ => SafeName::choose(disposition.as_deref(), download.url(), url, Portability::default())
+                .as_str()
+                .into(),
         };
         let mut target = None;
         if restart.is_some() && matches!(self.link, Some(Link::Other | Link::OtherQuery)) {
@@ -395,7 +450,9 @@ impl<'a> FileSide<'a> {
         let (identity, basis) = match (&self.found, restart) {
             (_, Some(_)) | (Found::Nothing, _) => (identity.clone(), Basis::Nothing),
             // Until the bytes are proved to be of this version, the record must not say so.
-            (Found::Recorded { identity: recorded, .. }, None) if *unproved => (recorded.clone(), Basis::Recorded),
+            (Found::Recorded { identity: recorded, .. }, None) if *unproved => {
+                (recorded.clone(), Basis::Recorded)
+            }
             (Found::Recorded { .. }, None) => (identity.clone(), Basis::Recorded),
             (Found::Adopted { spans }, None) => {
                 let known = if *unproved {
@@ -465,7 +522,8 @@ impl<'a> FileSide<'a> {
         let length = identity.length.unwrap_or_else(|| part.have_total());
         let file = part.read_only().map_err(failed)?;
         if let Some(pieces) = &request.pieces {
-            let bad = verify::bad_pieces(&file, length, pieces, &self.download.cancel).map_err(|e| self.stopped(&e, failed))?;
+            let bad = verify::bad_pieces(&file, length, pieces, &self.download.cancel)
+                .map_err(|e| self.stopped(&e, failed))?;
             if !bad.is_empty() {
                 part.forget(&bad).map_err(failed)?;
                 self.download.answer(FromCold::Verified(Verified::BadPieces(bad)));
@@ -475,7 +533,8 @@ impl<'a> FileSide<'a> {
         let mut digests = request.digests.clone();
         digests.extend(server.into_iter().filter(|d| !request.digests.contains(d)));
         if !digests.is_empty() {
-            let wrong = verify::mismatch(&file, &digests, &self.download.cancel, |_| {}).map_err(|e| self.stopped(&e, failed))?;
+            let wrong = verify::mismatch(&file, &digests, &self.download.cancel, |_| {})
+                .map_err(|e| self.stopped(&e, failed))?;
             if let Some((expected, found)) = wrong {
                 self.download.answer(FromCold::Verified(Verified::Wrong(digest_mismatch(&expected, &found))));
                 return Ok(None);
@@ -571,7 +630,8 @@ impl<'a> FileSide<'a> {
     fn close(self, outcome: Result<EventKind, Ending>) -> Result<EventKind, Ending> {
         let have = self.have();
         let Self { landing, ready, found, .. } = self;
-        let nothing = have == 0 && !matches!(landing.found(), Landed::Recorded { .. } | Landed::Bare { adopted: false, .. });
+        let nothing = have == 0
+            && !matches!(landing.found(), Landed::Recorded { .. } | Landed::Bare { adopted: false, .. });
         match outcome {
             Ok(kind) => {
                 // A file that was here already needs no part; one that was published has none.
@@ -649,7 +709,8 @@ fn without_reserved_room(landing: &Landing, spans: &SpanSet) -> Result<SpanSet, 
         let mut before: Option<Span> = None;
         while at < span.end() {
             let wanted = buffer.len().min(usize::try_from(span.end() - at).unwrap_or(usize::MAX));
-            let count = landing.read_found(at, &mut buffer[..wanted]).map_err(|e| disk_failure("read", &path, &e))?;
+            let count =
+                landing.read_found(at, &mut buffer[..wanted]).map_err(|e| disk_failure("read", &path, &e))?;
             if count == 0 {
                 break;
             }

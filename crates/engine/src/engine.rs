@@ -37,19 +37,46 @@ const MOST_BACKLOG: usize = 64;
 /// Everything that the control thread can be told.
 pub(crate) enum Inbox {
     /// A download exists; its cold thread opens what it needs.
-    Register { id: DownloadId, cold: SyncSender<ToCold> },
+    Register {
+        id: DownloadId,
+        cold: SyncSender<ToCold>,
+    },
     /// It can begin.
     Start(Box<Start>),
-    Report { id: DownloadId, segment: SegmentId, report: Report },
-    Cold { id: DownloadId, input: FromCold },
-    Pause { id: DownloadId, done: SyncSender<()> },
-    Resume { id: DownloadId },
-    Cancel { id: DownloadId },
+    Report {
+        id: DownloadId,
+        segment: SegmentId,
+        report: Report,
+    },
+    Cold {
+        id: DownloadId,
+        input: FromCold,
+    },
+    Pause {
+        id: DownloadId,
+        done: SyncSender<()>,
+    },
+    Resume {
+        id: DownloadId,
+    },
+    Cancel {
+        id: DownloadId,
+    },
     SetLimits(Limits),
-    SetDownloadLimit { id: DownloadId, limit: Option<u64> },
-    Snapshot { reply: SyncSender<Snapshot> },
-    Progress { id: DownloadId, reply: SyncSender<Option<Progress>> },
-    Cookies { reply: SyncSender<CookieJar> },
+    SetDownloadLimit {
+        id: DownloadId,
+        limit: Option<u64>,
+    },
+    Snapshot {
+        reply: SyncSender<Snapshot>,
+    },
+    Progress {
+        id: DownloadId,
+        reply: SyncSender<Option<Progress>>,
+    },
+    Cookies {
+        reply: SyncSender<CookieJar>,
+    },
     /// Pause everything and end when all has been saved.
     Shutdown,
 }
@@ -69,7 +96,12 @@ pub(crate) enum ToCold {
     Tell(EventKind),
     Prepare(Box<Preparation>),
     Learned(Identity),
-    Verify { identity: Identity, digests: Vec<Digest>, proof: Proof, received: u64 },
+    Verify {
+        identity: Identity,
+        digests: Vec<Digest>,
+        proof: Proof,
+        received: u64,
+    },
     AwaitMachine(Failure),
     GiveUp(Failure),
     Paused,
@@ -82,7 +114,9 @@ pub(crate) enum ToCold {
 /// What a cold thread answers.
 pub(crate) enum FromCold {
     /// With another target than before, if the part is another now.
-    Prepared { target: Option<Target> },
+    Prepared {
+        target: Option<Target>,
+    },
     Verified(Verified),
     MachineReady,
     /// It has told the outcome and is gone.
@@ -188,10 +222,15 @@ impl Control {
 
     fn patience(&self) -> Duration {
         let now = Instant::now();
-        let busy = self.downloads.values().any(|d| {
-            !d.backlog.is_empty() || d.hot.as_ref().is_some_and(|hot| !hot.fetches.is_empty())
-        });
-        let tick = if busy { (self.last_tick + TICK).saturating_duration_since(now) } else { Duration::from_secs(5) };
+        let busy = self
+            .downloads
+            .values()
+            .any(|d| !d.backlog.is_empty() || d.hot.as_ref().is_some_and(|hot| !hot.fetches.is_empty()));
+        let tick = if busy {
+            (self.last_tick + TICK).saturating_duration_since(now)
+        } else {
+            Duration::from_secs(5)
+        };
         self.wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick))
     }
 
@@ -262,7 +301,9 @@ impl Control {
                     place.insert(thread);
                 }
                 Err(error) => {
-                    let message = format!("no thread could be started: {error}; try again when the machine is less busy");
+                    let message = format!(
+                        "no thread could be started: {error}; try again when the machine is less busy"
+                    );
                     running.send(ToCold::GiveUp(Failure::new(Code::Internal, message)));
                     return;
                 }

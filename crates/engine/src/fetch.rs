@@ -171,7 +171,8 @@ struct Kept {
 impl Kept {
     /// Reads what little is left of the body, so that the connection can carry another request.
     async fn make_reusable(&mut self, shared: &Shared) {
-        let small = self.body.length().is_some_and(|length| length - self.body.received().min(length) <= DRAIN);
+        let small =
+            self.body.length().is_some_and(|length| length - self.body.received().min(length) <= DRAIN);
         if !self.body.is_done() && small {
             let _ = tokio::time::timeout(DRAIN_FOR, self.drain()).await;
         }
@@ -209,7 +210,8 @@ impl Kept {
 async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Option<End>, Stop> {
     let endpoint = Endpoint::of(&job.url)?;
     let (mut stream, absolute_form, head, buffer) = ask(job, shared, &endpoint).await?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
+    let now =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
     let answer = Answer::parse(head.status, head.http10, &head.headers, now);
     let mut body = Body::of(&head)?;
     drop(head);
@@ -321,7 +323,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    async fn take_body(&mut self, stream: &mut Stream, body: &mut Body, leftover: &mut Vec<u8>) -> Result<End, Stop> {
+    async fn take_body(
+        &mut self,
+        stream: &mut Stream,
+        body: &mut Body,
+        leftover: &mut Vec<u8>,
+    ) -> Result<End, Stop> {
         self.job.cell.pos.store(self.at, Ordering::Relaxed);
         let mut first = std::mem::take(leftover);
         let mut outcome = with_buffers(|buffers| self.take(body, &mut first, &mut buffers.compare));
@@ -451,7 +458,11 @@ impl<'a> Writer<'a> {
         for part in bytes.chunks(buffer.len()) {
             let room = &mut buffer[..part.len()];
             let read = self.shared.writing(|| self.job.target.read_at(at, room)).map_err(|error| {
-                Stop::Failed(crate::landing::disk_failure("read", std::path::Path::new("the part file"), &error))
+                Stop::Failed(crate::landing::disk_failure(
+                    "read",
+                    std::path::Path::new("the part file"),
+                    &error,
+                ))
             })?;
             if let Some(first) = (0..part.len()).find(|i| *i >= read || room[*i] != part[*i]) {
                 return Err(Stop::Differs(at + first as u64));

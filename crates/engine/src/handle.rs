@@ -75,9 +75,8 @@ impl Engine {
         let spawned = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || Control::new(config, network, inbox, sender).run());
-        let thread = spawned.map_err(|error| {
-            Failure::new(Code::Internal, format!("no thread could be started: {error}"))
-        })?;
+        let thread = spawned
+            .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
         let shared = Shared {
             control,
             events,
@@ -127,7 +126,8 @@ impl EngineHandle {
             let mut cancels = shared.cancels.lock().unwrap_or_else(PoisonError::into_inner);
             cancels.retain(|_, cancel| cancel.strong_count() > 0);
             if cancels.len() >= MOST_DOWNLOADS {
-                let message = format!("{MOST_DOWNLOADS} downloads are running; start more when some have ended");
+                let message =
+                    format!("{MOST_DOWNLOADS} downloads are running; start more when some have ended");
                 return Err(Failure::new(Code::EngineUnavailable, message));
             }
             cancels.insert(id, Arc::downgrade(&cancel));
@@ -136,7 +136,8 @@ impl EngineHandle {
         self.send(Inbox::Register { id, cold })?;
         let (control, events) = (shared.control.clone(), shared.events.clone());
         let download = Download { id, request, control, from_control, events, cancel };
-        let spawned = std::thread::Builder::new().name(format!("download-{id}")).spawn(move || download.run());
+        let spawned =
+            std::thread::Builder::new().name(format!("download-{id}")).spawn(move || download.run());
         match spawned {
             Ok(thread) => {
                 let mut threads = shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -235,7 +236,9 @@ impl EngineHandle {
             match taken.recv_timeout(left) {
                 Ok(event) => return Ok(Some(event)),
                 Err(RecvTimeoutError::Timeout) if self.has_ended() => return Err(ended()),
-                Err(RecvTimeoutError::Timeout) if until.is_some_and(|until| Instant::now() >= until) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if until.is_some_and(|until| Instant::now() >= until) => {
+                    return Ok(None);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(ended()),
             }
@@ -250,7 +253,8 @@ impl EngineHandle {
     pub fn shutdown(&self, patience: Duration) -> Result<(), Failure> {
         self.send(Inbox::Shutdown)?;
         let until = Instant::now() + patience;
-        let threads = std::mem::take(&mut *self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads =
+            std::mem::take(&mut *self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // Joined where it has ended; a disk that hangs is not waited for beyond the patience.
             while !thread.is_finished() && Instant::now() < until {

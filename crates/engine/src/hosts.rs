@@ -25,7 +25,8 @@ impl Hosts {
     /// A host refused more than this many connections.
     pub(crate) fn learn(&mut self, url: &Url, connections: usize, now: Instant) {
         if self.limits.len() >= MOST_HOSTS
-            && let Some(oldest) = self.limits.iter().min_by_key(|(_, (_, at))| *at).map(|(host, _)| host.clone())
+            && let Some(oldest) =
+                self.limits.iter().min_by_key(|(_, (_, at))| *at).map(|(host, _)| host.clone())
         {
             self.limits.remove(&oldest);
         }

@@ -49,7 +49,12 @@ impl Session {
     }
 
     /// All headers of a request but `Host`.
-    pub(crate) fn headers(&mut self, request: &Request, order: &Order, now_unix: i64) -> Vec<(String, String)> {
+    pub(crate) fn headers(
+        &mut self,
+        request: &Request,
+        order: &Order,
+        now_unix: i64,
+    ) -> Vec<(String, String)> {
         let url = &order.url;
         let home = request.mirrors().first().map(|m| m.url().origin());
         let at_home = home.as_ref() == Some(&url.origin());
@@ -65,7 +70,9 @@ impl Session {
                 add("If-Range", validator.clone());
             }
         }
-        if let Some(referer) = self.referer.as_ref().filter(|r| r.scheme() == "http" || url.scheme() == "https") {
+        if let Some(referer) =
+            self.referer.as_ref().filter(|r| r.scheme() == "http" || url.scheme() == "https")
+        {
             add("Referer", shown_to_servers(referer));
         }
         if let Some(value) = self.cookies.cookie_header(url, now_unix) {
@@ -120,7 +127,11 @@ impl Session {
                     None => url.path().to_owned(),
                 };
                 // Two random keys of the standard library: never used twice, and not to be guessed.
-                let cnonce = format!("{:016x}{:016x}", RandomState::new().hash_one(*used), RandomState::new().hash_one(1));
+                let cnonce = format!(
+                    "{:016x}{:016x}",
+                    RandomState::new().hash_one(*used),
+                    RandomState::new().hash_one(1)
+                );
                 let what = DigestUse { method: "GET", uri: &target, cnonce: &cnonce, count: *used };
                 auth::digest(challenge, &user, &password, what).ok()
             }

@@ -53,7 +53,12 @@ impl Target {
     ///
     /// # Errors
     /// As the disk has it, in words.
-    pub(crate) fn write_at(&self, version: Option<Version>, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn write_at(
+        &self,
+        version: Option<Version>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), Failure> {
         match (self, version) {
             (Self::Part { part, path }, Some(version)) => {
                 part.write_at(version, offset, bytes).map_err(|error| match error {

@@ -1,7 +1,7 @@
 //! What the head of an answer means: checked before the first byte of its body is accepted.
 
 use super::remote::Admission;
-use super::{Action, BodyPlan, Fetch, Kind, MOST_HOPS, Preparation, SEAM, State, Transfer};
+use super::{Action, BodyPlan, Fetch, Found, Kind, MOST_HOPS, Preparation, SEAM, State, Transfer};
 use crate::answer::Answer;
 use crate::failure::{Code, Failure, Remedy};
 use crate::headers::Coding;
@@ -322,6 +322,7 @@ impl Transfer {
             self.unproved = Default::default();
             return true;
         }
+        self.unrecorded = likeness != Likeness::Same;
         if likeness == Likeness::Same || self.has_digests() {
             // The validator, or in the end the digest, vouches for them.
             self.unconfirmed = false;
@@ -388,19 +389,21 @@ impl Transfer {
             self.codings.is_empty() && (ranges == Some(true) || answer.accept_ranges == Some(true));
         out.push(Action::Prepare(Box::new(Preparation {
             identity,
-            restart: self.must_restart.take(),
+            restart: self.must_restart.clone(),
             disposition: answer.suggested_name.clone(),
             content_type: answer.content_type.clone(),
             url: fetch.url.clone(),
             resumable,
             decoded: !self.codings.is_empty(),
-            unproved: !self.unproved.is_empty(),
+            unproved: self.unrecorded,
         })));
     }
 
     pub(super) fn on_prepared(&mut self, now: Instant, out: &mut Vec<Action>) {
         let State::Preparing { held } = &mut self.state else { return };
         let held = held.take();
+        self.must_restart = None;
+        self.found = Found::Nothing;
         let proving = self.unconfirmed && !self.unproved.is_empty();
         self.state = if proving {
             let length = self.length().unwrap_or(u64::MAX);
@@ -501,8 +504,8 @@ impl Transfer {
     fn learn_length(&mut self, total: u64, out: &mut Vec<Action>) {
         let Some(identity) = &mut self.identity else { return };
         identity.length = Some(total);
-        out.push(Action::Learned(identity.clone()));
         let identity = identity.clone();
+        out.push(Action::Learned(self.record()));
         for remote in &mut self.remotes {
             if let Some(known) = &mut remote.identity {
                 known.length = known.length.or(identity.length);

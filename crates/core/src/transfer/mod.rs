@@ -10,14 +10,15 @@
 //! difference means another version, never a splice.
 
 mod heads;
+mod messages;
 mod remote;
 #[cfg(test)]
 mod simulation;
 mod verdicts;
 
+pub use messages::{Action, BodyPlan, Count, End, Found, Input, Order, Preparation, Verified};
 pub use remote::Remote;
 
-use crate::answer::Answer;
 use crate::dice::Dice;
 use crate::failure::{Code, Failure, Need, Remedy};
 use crate::headers::Coding;
@@ -52,226 +53,6 @@ const MOST_REPLACED: u32 = 64;
 
 /// Redirects followed for one request, at most.
 const MOST_HOPS: u8 = 20;
-
-/// What is on the disk from before.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Found {
-    /// Nothing that can be used.
-    #[default]
-    Nothing,
-    /// Bytes of the file with this identity.
-    Recorded {
-        /// Which version it was.
-        identity: Identity,
-        /// Which bytes are here.
-        spans: SpanSet,
-    },
-    /// Bytes that somebody says are of this file: another tool's leftover.
-    Adopted {
-        /// Which bytes are here.
-        spans: SpanSet,
-    },
-}
-
-/// A request to send.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Order {
-    /// The name of this fetch from now on.
-    pub segment: SegmentId,
-    /// From whom.
-    pub mirror: MirrorId,
-    /// What to ask for; not always the mirror's own URL, after redirects.
-    pub url: Url,
-    /// The bytes to ask for, the last exclusive; `None` asks without a range.
-    pub range: Option<(u64, Option<u64>)>,
-    /// A validator for `If-Range`.
-    pub if_range: Option<String>,
-}
-
-/// What to do with the body of an accepted answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BodyPlan {
-    /// Where its first byte belongs in the file.
-    pub offset: u64,
-    /// Where to stop. May be moved by [`Action::End`]. `u64::MAX` reads to the end of the body.
-    pub end: u64,
-    /// How far beyond the end to compare with what is on the disk.
-    pub seam: u64,
-    /// Write bytes that are not on the disk. Without it everything is only compared.
-    pub write: bool,
-    /// How the body is coded, in the order in which the codings were applied.
-    pub codings: Vec<Coding>,
-}
-
-/// What the cold side must do before the first byte is accepted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Preparation {
-    /// Which file it is.
-    pub identity: Identity,
-    /// Everything on the disk is of another version and must be forgotten first: why.
-    pub restart: Option<Failure>,
-    /// The name that the server suggests, as it came.
-    pub disposition: Option<String>,
-    /// The media type, as it came.
-    pub content_type: Option<String>,
-    /// Where the answer came from, after redirects.
-    pub url: Url,
-    /// Whether an interruption costs only what was in flight.
-    pub resumable: bool,
-    /// Whether the body is decoded on the way (then the length on the disk is not known yet).
-    pub decoded: bool,
-    /// Bytes from before are not proved yet to be of this version: until [`Action::Learned`] says
-    /// so, nothing durable may.
-    pub unproved: bool,
-}
-
-/// What a transfer wants done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Send a request.
-    Fetch(Order),
-    /// The held answer is right: take its body so.
-    Accept {
-        /// Whose body.
-        segment: SegmentId,
-        /// How.
-        body: BodyPlan,
-    },
-    /// Drop the fetch and its connection; nothing of it is wanted. Nothing is reported back.
-    Drop {
-        /// Which.
-        segment: SegmentId,
-    },
-    /// Move where a fetch stops.
-    End {
-        /// Which.
-        segment: SegmentId,
-        /// The new end in bytes.
-        at: u64,
-    },
-    /// Let the cold side prepare for this file and answer with [`Input::Prepared`].
-    Prepare(Box<Preparation>),
-    /// More is known of the file than when it was prepared for (its length).
-    Learned(Identity),
-    /// All bytes are here: let the cold side verify and publish, and answer with [`Input::Verified`].
-    Verify {
-        /// Which file it is.
-        identity: Identity,
-        /// Digests that a server sent; those of the request are known.
-        digests: Vec<crate::Digest>,
-        /// Why the bytes are believed so far.
-        proof: Proof,
-    },
-    /// Tell those who listen.
-    Tell(EventKind),
-    /// The host of this URL does not want more connections than these.
-    HostLimit {
-        /// Any URL of the host.
-        url: Url,
-        /// At least 1.
-        connections: usize,
-    },
-    /// Call [`Transfer::handle`] with [`Input::Tick`] at this time at the latest.
-    WakeAt(Instant),
-    /// Nothing is done until the machine has what it lacks: answer with [`Input::MachineReady`].
-    AwaitMachine {
-        /// What it lacks.
-        need: Need,
-        /// What went wrong.
-        failure: Failure,
-    },
-    /// Given up. Everything of it has been dropped.
-    GiveUp(Failure),
-}
-
-/// How far a running fetch is; newest wins.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Count {
-    /// Which fetch.
-    pub segment: SegmentId,
-    /// The bytes from the body's first up to this one are on the disk, or equal to what was there.
-    pub pos: u64,
-    /// Bytes received from the network by this fetch.
-    pub received: u64,
-    /// It has bytes to read but no tokens: silence is not its fault.
-    pub limited: bool,
-}
-
-/// How a fetch ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum End {
-    /// It came to its end, or the body ended as it should.
-    Finished {
-        /// One past its last byte.
-        pos: u64,
-        /// The body ended as it should (and not just our interest in it).
-        whole_body: bool,
-        /// It only saw one repeated byte.
-        flat: bool,
-    },
-    /// A byte on the disk is another than in the body.
-    Differs {
-        /// Where.
-        at: u64,
-    },
-    /// It failed.
-    Failed(Failure),
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Input<'a> {
-    /// Start.
-    Begin,
-    /// The head of an answer came; its body is held until told otherwise.
-    Head {
-        /// Whose.
-        segment: SegmentId,
-        /// What it says.
-        answer: Box<Answer>,
-    },
-    /// A fetch ended.
-    Ended {
-        /// Which.
-        segment: SegmentId,
-        /// How.
-        end: End,
-        /// Bytes received by it in all.
-        received: u64,
-    },
-    /// Time has passed, and this is how far the fetches are.
-    Tick {
-        /// One for each running fetch.
-        counts: &'a [Count],
-        /// The disk has not taken bytes for a while.
-        disk_blocked: bool,
-    },
-    /// How many connections this download may have now.
-    Allow(usize),
-    /// The cold side is ready for the file.
-    Prepared,
-    /// The cold side has checked the bytes: these spans are wrong (none: all is well).
-    Verified(Verified),
-    /// The machine has again what it lacked.
-    MachineReady,
-    /// Stop, keeping everything.
-    Pause,
-    /// Go on after a pause.
-    Resume,
-}
-
-/// What verifying found.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Verified {
-    /// All is well and the file is published.
-    Right,
-    /// These pieces have the wrong digest; the map on the disk has already lost them.
-    BadPieces(Vec<Span>),
-    /// The whole has the wrong digest.
-    Wrong(Failure),
-    /// It could not be published.
-    Failed(Failure),
-}
 
 #[derive(Clone, Debug)]
 enum State {
@@ -381,38 +162,32 @@ pub struct Transfer {
     asked_length: bool,
     /// What is on the disk is of another version: the cold side must forget it before anything else.
     must_restart: Option<Failure>,
+    /// What was found at the start, until the part was prepared with it.
+    found: Found,
+    /// Bytes from before are not proved yet, so no record may name the version of this run.
+    unrecorded: bool,
 }
 
 impl Transfer {
     /// A download that has not begun. `seed` decides everything that is left to chance.
     pub fn new(id: DownloadId, request: Request, found: Found, seed: u64, now: Instant) -> Self {
         let mut dice = Dice::new(seed);
-        let mut remotes: Vec<Remote> =
-            request.mirrors().iter().map(|m| Remote::new(m.url().clone(), now)).collect();
-        let (identity, have) = match found {
-            Found::Nothing => (None, SpanSet::new()),
-            _ if request.options.resume == Resume::Never => (None, SpanSet::new()),
-            Found::Recorded { identity, spans } => (Some(identity), spans),
-            Found::Adopted { spans } => (None, spans),
-        };
-        // What was recorded is what the first mirror said, or one like it: its answer decides.
-        if let Some(first) = remotes.first_mut() {
-            first.identity.clone_from(&identity);
-        }
+        let remotes = request.mirrors().iter().map(|m| Remote::new(m.url().clone(), now)).collect();
+        let found = if request.options.resume == Resume::Never { Found::Nothing } else { found };
         let retry = Retry::new(request.options.retries, request.options.retry_wait);
         // Two transfers with the same seed must not pick the same windows for the same reason.
         let dice_seed = dice.next_u64() ^ id.0;
-        Self {
+        let mut transfer = Self {
             id,
             remotes,
             state: State::New,
             dice: Dice::new(dice_seed),
             next_segment: 0,
             fetches: BTreeMap::new(),
-            unconfirmed: identity.is_some() || !have.is_empty(),
-            identity,
-            unproved: have.clone(),
-            have,
+            unconfirmed: false,
+            identity: None,
+            unproved: SpanSet::new(),
+            have: SpanSet::new(),
             codings: Vec::new(),
             content_type: None,
             server_digests: Vec::new(),
@@ -434,8 +209,29 @@ impl Transfer {
             speed: 0.0,
             asked_length: false,
             must_restart: None,
+            found,
+            unrecorded: false,
             request,
+        };
+        transfer.start_from_found();
+        transfer
+    }
+
+    /// The state of a download of which only what was found is known.
+    fn start_from_found(&mut self) {
+        let (identity, have) = match self.found.clone() {
+            Found::Nothing => (None, SpanSet::new()),
+            Found::Recorded { identity, spans } => (Some(identity), spans),
+            Found::Adopted { spans } => (None, spans),
+        };
+        // What was recorded is what the first mirror said, or one like it: its answer decides.
+        if let Some(first) = self.remotes.first_mut() {
+            first.identity.clone_from(&identity);
         }
+        self.unconfirmed = identity.is_some() || !have.is_empty();
+        self.unproved = have.clone();
+        self.identity = identity;
+        self.have = have;
     }
 
     /// Its name.
@@ -505,6 +301,10 @@ impl Transfer {
             Input::Pause => {
                 if !matches!(self.state, State::Ended | State::Paused) {
                     self.drop_all(&mut out);
+                    if matches!(self.state, State::Preparing { .. }) {
+                        // The cold side may never have got ready: asked again after the pause.
+                        self.unprepare();
+                    }
                     self.state = State::Paused;
                     out.push(Action::Tell(EventKind::Paused { have: self.have.total() }));
                 }
@@ -1012,6 +812,10 @@ impl Transfer {
 
     fn finish(&mut self, out: &mut Vec<Action>) {
         self.drop_all(out);
+        if std::mem::take(&mut self.unrecorded) {
+            // Every byte from before was compared on the way, or a digest will tell.
+            out.push(Action::Learned(self.record()));
+        }
         self.state = State::Verifying;
         let proof = if self.sampled {
             Proof::Sampled
@@ -1072,7 +876,7 @@ impl Transfer {
             if let Some(identity) = &mut self.identity {
                 identity.length = Some(pos);
                 self.codings.clear();
-                out.push(Action::Learned(identity.clone()));
+                out.push(Action::Learned(self.record()));
             }
             if self.have.is_empty() {
                 self.finish(out);
@@ -1249,7 +1053,26 @@ impl Transfer {
             return;
         }
         let failure = self.say_how_far(failure);
-        self.give_up(failure, out);
+        self.give_up(self.of_all_mirrors(failure), out);
+    }
+
+    /// The last mirror's failure, with what the others had to say.
+    fn of_all_mirrors(&self, last: Failure) -> Failure {
+        let others: Vec<String> = self
+            .remotes
+            .iter()
+            .filter_map(|remote| match &remote.admission {
+                Admission::Dropped(failure) if failure.message != last.message => {
+                    Some(failure.message.clone())
+                }
+                _ => None,
+            })
+            .take(4)
+            .collect();
+        if others.is_empty() || last.message.contains(&others[0]) {
+            return last;
+        }
+        Failure { message: format!("{}; before that: {}", last.message, others.join("; ")), ..last }
     }
 
     fn after_leaving(&mut self, now: Instant, out: &mut Vec<Action>) {
@@ -1283,6 +1106,35 @@ impl Transfer {
                 ..failure
             },
             None => failure,
+        }
+    }
+
+    /// Goes back to before the answer that was being prepared for.
+    fn unprepare(&mut self) {
+        for remote in &mut self.remotes {
+            remote.identity = None;
+            if remote.is_admitted() {
+                remote.admission = Admission::Unknown;
+            }
+        }
+        self.codings.clear();
+        self.server_digests.clear();
+        self.answers = 0;
+        self.all_validated = true;
+        self.unrecorded = false;
+        self.start_from_found();
+    }
+
+    /// What may be recorded of the version of this run. While bytes from before are unproved it is
+    /// nothing; after a proof by samples it is nothing that a later run would take for a proof.
+    fn record(&self) -> Identity {
+        let identity = self.identity.clone().unwrap_or_default();
+        if self.unrecorded {
+            Identity { length: identity.length, ..Identity::default() }
+        } else if self.sampled {
+            Identity { etag: None, date_is_strong: false, ..identity }
+        } else {
+            identity
         }
     }
 

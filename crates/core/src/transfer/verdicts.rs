@@ -98,6 +98,8 @@ impl Transfer {
             Verdict::Alike => {
                 self.unconfirmed = false;
                 self.sampled = true;
+                self.unrecorded = false;
+                out.push(Action::Learned(self.record()));
                 self.state = State::Fetching;
                 self.ramp.target = self.ramp.target.max(2).min(self.request.options.connections.max(1));
                 // The bytes before each gap are still compared when the gap is fetched.
@@ -275,6 +277,8 @@ impl Transfer {
             out.push(Action::Tell(EventKind::Restarted { failure: failure.clone() }));
         }
         self.must_restart = Some(failure);
+        self.found = super::Found::Nothing;
+        self.unrecorded = false;
         self.have = SpanSet::new();
         self.unproved = SpanSet::new();
         self.unconfirmed = false;
