@@ -20,7 +20,7 @@ pub use messages::{Action, BodyPlan, Count, End, Found, Input, Order, Preparatio
 pub use remote::Remote;
 
 use crate::dice::Dice;
-use crate::failure::{Code, Failure, Need, Remedy};
+use crate::failure::{Code, Failure, Remedy};
 use crate::headers::Coding;
 use crate::id::{DownloadId, MirrorId, SegmentId};
 use crate::message::{EventKind, Phase, Progress, Proof, SegmentProgress};

@@ -2,6 +2,7 @@
 //! by one seed, so a failure can be repeated.
 
 use super::*;
+use crate::answer::Answer;
 use crate::headers::{Headers, format_http_date};
 use crate::request::{Destination, Mirror};
 use proptest::prelude::*;
