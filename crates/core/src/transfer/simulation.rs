@@ -326,14 +326,14 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: std::option_env!("CASES").and_then(|n| n.parse().ok()).unwrap_or(200), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: std::option_env!("CASES").and_then(|n| n.parse().ok()).unwrap_or(200), max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     /// Honest about its version or not at all: what is called right is the file, every byte of it.
     #[test]
     fn every_schedule_ends_with_the_file(server in server(), connections in 1usize..9, seed in any::<u64>()) {
         let mut world = World::new(server, seed);
         let mut transfer = Transfer::new(DownloadId(1), request(connections, Resume::Auto), Found::Nothing, seed, world.now);
-        world.run(&mut transfer, 200_000, u64::MAX);
+        world.run(&mut transfer, 30_000, u64::MAX);
         if world.verified.is_some() {
             prop_assert!(world.is_whole(1));
         } else {
@@ -347,13 +347,13 @@ proptest! {
         let resume = if strict { Resume::Strict } else { Resume::Auto };
         let mut world = World::new(server, seed);
         let mut transfer = Transfer::new(DownloadId(1), request(8, resume), Found::Nothing, seed, world.now);
-        world.run(&mut transfer, 200_000, kill);
+        world.run(&mut transfer, 30_000, kill);
         if world.verified.is_none() && world.failed.is_none() && transfer.identity.is_some() {
             let identity = transfer.identity.clone().unwrap();
             world.running.clear();
             let found = Found::Recorded { identity, spans: world.map.clone() };
             let mut second = Transfer::new(DownloadId(2), request(8, resume), found, seed, world.now);
-            world.run(&mut second, 200_000, u64::MAX);
+            world.run(&mut second, 30_000, u64::MAX);
         }
         if world.verified.is_some() {
             prop_assert!(world.is_whole(1));
@@ -368,14 +368,14 @@ proptest! {
         let resume = if strict { Resume::Strict } else { Resume::Auto };
         let mut world = World::new(server, seed);
         let mut transfer = Transfer::new(DownloadId(1), request(8, resume), Found::Nothing, seed, world.now);
-        world.run(&mut transfer, 200_000, kill);
+        world.run(&mut transfer, 30_000, kill);
         if world.verified.is_some() || world.failed.is_some() { return Ok(()); }
         let Some(identity) = transfer.identity.clone() else { return Ok(()) };
         world.running.clear();
         world.version = 2;
         let found = Found::Recorded { identity, spans: world.map.clone() };
         let mut second = Transfer::new(DownloadId(2), request(8, resume), found, seed, world.now);
-        world.run(&mut second, 200_000, u64::MAX);
+        world.run(&mut second, 30_000, u64::MAX);
         if world.verified.is_some() {
             prop_assert!(world.is_whole(2));
         }
@@ -388,7 +388,7 @@ proptest! {
         let told = server.says != Says::Nothing && server.says != Says::WeakTag;
         let mut world = World::new(server, seed);
         let mut transfer = Transfer::new(DownloadId(1), request(8, Resume::Auto), Found::Nothing, seed, world.now);
-        world.run(&mut transfer, 200_000, u64::MAX);
+        world.run(&mut transfer, 30_000, u64::MAX);
         if let Some(proof) = world.verified {
             let whole = world.is_whole(1) || world.is_whole(2);
             prop_assert!(whole || (!told && proof == Proof::Sampled), "{proof:?}");
