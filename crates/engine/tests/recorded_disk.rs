@@ -14,6 +14,13 @@
 //! The last tests break one rule each in a disk that lies, and the same check must find it.
 //! `TIDEGATE_DISK_SEEDS` says how many lives are tried.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test says by panicking what is wrong"
+)]
+
 #[path = "recorded_disk/sim.rs"]
 mod sim;
 
