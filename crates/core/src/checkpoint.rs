@@ -266,7 +266,7 @@ pub struct Belief {
     /// The part is not the inode that was recorded but, it seems, a copy. A copy that was taken while a
     /// download ran may be older than its map: have the bytes proved before they are relied on.
     pub moved: bool,
-    /// The done mark, for the very same file only.
+    /// The done mark: only for the very same file, and only if all of it is believed to be there.
     pub done: Option<String>,
 }
 
@@ -337,8 +337,9 @@ impl Checkpoint {
                     spans,
                     promise: Promise::Written,
                     moved: false,
-                    done: newest.about.done.clone(),
+                    done: None,
                 }
+                .with_done(&newest.about)
             }
             _ => self.durably_trusted(now),
         }
@@ -354,8 +355,20 @@ impl Checkpoint {
             spans: spans.clone(),
             promise: Promise::Durable,
             moved,
-            done: about.done.clone().filter(|_| !moved),
+            done: None,
         }
+        .with_done(about)
+    }
+}
+
+impl Belief {
+    /// Takes over the done mark if what is believed bears it out.
+    fn with_done(mut self, about: &About) -> Self {
+        let whole = |length| Span::new(0, length).is_none_or(|all| self.spans.covers(all));
+        if !self.moved && self.identity.length.is_some_and(whole) {
+            self.done.clone_from(&about.done);
+        }
+        self
     }
 }
 

@@ -27,10 +27,10 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tidegate_core::checkpoint::{
-    self, About, Belief, Checkpoint, FILE_SIZE, Promise, RequestKey, Slot, Surroundings, VOID_LEN,
+    self, About, Belief, Checkpoint, FILE_SIZE, Promise, Record, RequestKey, Slot, Surroundings, VOID_LEN,
 };
 use tidegate_core::request::Preallocate;
 use tidegate_core::{Identity, Span, SpanSet};
@@ -85,6 +85,8 @@ pub struct PartFile<D = OsDisk> {
     /// 0 until begun.
     version: AtomicU64,
     have_total: AtomicU64,
+    /// As `Map::failed`, for those that do not take the map.
+    failed: AtomicBool,
 }
 
 /// What the durability cycle reuses, and what it alone decides.
@@ -93,6 +95,8 @@ struct Cycle {
     copy: SpanSet,
     buffer: Vec<u8>,
     names_are_synced: bool,
+    /// The newest D slot of the process before, until it is known to be on the disk.
+    inherited: Option<(Slot, Record)>,
 }
 
 #[derive(Debug)]
@@ -182,6 +186,8 @@ impl<D: Disk> PartFile<D> {
             map.changed = true;
         }
         part.have_total = AtomicU64::new(belief.spans.total());
+        part.cycle.get_mut().unwrap_or_else(PoisonError::into_inner).inherited =
+            Some((checkpoint.durable_slot, checkpoint.durable.clone()));
         if taken_back {
             // Else the old slots would be believed next time, when other bytes have made the file long
             // enough, or when the failed sync has been forgotten.
@@ -201,6 +207,7 @@ impl<D: Disk> PartFile<D> {
             map: Mutex::new(map),
             version: AtomicU64::new(0),
             have_total: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
         }
     }
 
@@ -263,6 +270,9 @@ impl<D: Disk> PartFile<D> {
     pub fn write_at(&self, version: Version, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.check_version(version)?;
+        if self.failed.load(Ordering::Acquire) {
+            drop(self.live_map()?);
+        }
         let mut done = 0;
         let result = loop {
             let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) else { break Ok(()) };
@@ -496,6 +506,14 @@ impl<D: Disk> PartFile<D> {
 
     /// Writes the older D slot with what is synced, and syncs it.
     fn write_durable(&self, cycle: &mut Cycle) -> io::Result<()> {
+        if let Some((slot, Record { sequence, generation, about, spans })) = &cycle.inherited {
+            // The process before may have been killed, or told of an error, before this slot was on the
+            // disk: then only the other one is, which must not be touched yet. Writing the same bytes
+            // again changes nothing if they are there.
+            checkpoint::encode(&mut cycle.buffer, *slot, *sequence, *generation, about, spans);
+            self.put_durable(*slot, &cycle.buffer)?;
+            cycle.inherited = None;
+        }
         let slot = {
             let mut map = self.live_map()?;
             map.sequence += 1;
@@ -509,24 +527,24 @@ impl<D: Disk> PartFile<D> {
             );
             map.next_durable
         };
-        if let Err(error) = self.write_all(slot.offset(), &cycle.buffer) {
+        self.put_durable(slot, &cycle.buffer)?;
+        if !cycle.names_are_synced {
+            self.disk.sync_names().inspect_err(|error| self.fail(error))?;
+            cycle.names_are_synced = true;
+        }
+        // Only now may the other slot be overwritten.
+        lock(&self.map).next_durable = slot.other();
+        Ok(())
+    }
+
+    fn put_durable(&self, slot: Slot, bytes: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.write_all(slot.offset(), bytes) {
             if !self.is_refusal(&error) {
                 self.fail(&error);
             }
             return Err(error);
         }
-        let mut synced = self.disk.sync_data(Target::Checkpoint);
-        if synced.is_ok() && !cycle.names_are_synced {
-            synced = self.disk.sync_names();
-            cycle.names_are_synced = synced.is_ok();
-        }
-        if let Err(error) = synced {
-            self.fail(&error);
-            return Err(error);
-        }
-        // Only now may the other slot be overwritten.
-        lock(&self.map).next_durable = slot.other();
-        Ok(())
+        self.disk.sync_data(Target::Checkpoint).inspect_err(|error| self.fail(error))
     }
 
     /// Makes both D slots say no more than what is synced, under a generation that the caller has put up;
@@ -681,6 +699,7 @@ impl<D: Disk> PartFile<D> {
         if map.failed.is_some() {
             return;
         }
+        self.failed.store(true, Ordering::Release);
         map.failed = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
         map.have.clone_from(&map.synced);
         self.have_total.store(map.have.total(), Ordering::Relaxed);
@@ -691,6 +710,7 @@ impl<D: Disk> PartFile<D> {
         // page cache, and overwriting them needs nothing of the disk. One small write of a D slot with a
         // higher generation voids both W slots in one step; a durability cycle that is under way may
         // overwrite that, so they are made void themselves as well.
+        map.about.done = None;
         map.generation += 1;
         map.sequence += 1;
         let slot = map.next_durable;
