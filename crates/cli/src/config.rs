@@ -55,7 +55,7 @@ pub(crate) struct Asking {
     /// Where cookies go.
     pub(crate) save_cookies: Option<PathBuf>,
     /// The page that led here.
-    pub(crate) referer: Option<String>,
+    pub(crate) referer: Option<Url>,
     /// The program's name.
     pub(crate) user_agent: String,
 }
@@ -228,21 +228,27 @@ impl Reader<'_> {
             None if self.switch("netrc")? => Some(NetrcFile { path: self.usual_netrc()?, required: false }),
             None => None,
         };
-        let header_value = |key: &str, text: String| {
-            if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
-                return Err(self.wrong(key, "it holds a control character"));
-            }
-            Ok(text)
-        };
+        let user_agent = self.text("user-agent")?.to_owned();
+        if user_agent.bytes().any(|b| b < 0x20 || b == 0x7f) {
+            return Err(self.wrong("user-agent", "it holds a control character"));
+        }
         Ok(Asking {
             user,
             bearer_token_file,
             netrc,
             cookies: self.path("cookies")?,
             save_cookies: self.path("save-cookies")?,
-            referer: self.optional("referer")?.map(|t| header_value("referer", t.to_owned())).transpose()?,
-            user_agent: header_value("user-agent", self.text("user-agent")?.to_owned())?,
+            referer: self.referer()?,
+            user_agent,
         })
+    }
+
+    fn referer(&self) -> Result<Option<Url>, Trouble> {
+        let Some(text) = self.optional("referer")? else { return Ok(None) };
+        match Url::parse(text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(Some(url)),
+            _ => Err(self.wrong("referer", "write it as http://HOST/PATH or https://HOST/PATH")),
+        }
     }
 
     fn usual_netrc(&self) -> Result<PathBuf, Trouble> {
@@ -537,6 +543,7 @@ mod tests {
             ("proxy", "ftp://me:hunter2@h", "--proxy: only http, https and socks5"),
             ("proxy", "http://me:hunter2@:1", "--proxy: it is not the URL of a proxy"),
             ("user-agent", "a\nb", "--user-agent: it holds a control character"),
+            ("referer", "hunter2", "--referer: write it as"),
             ("dir", "", "--dir: it is empty"),
         ];
         for (key, value, start) in table {

@@ -44,6 +44,7 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     let manager = Manager::new(engine.clone(), Arc::new(MemoryStore::new()), settings);
     let stopper = manager.stopper();
     let stopped = on_stop(move || stopper.stop())?;
+    let added = asked.requests.len();
     for request in asked.requests {
         let name = working_name(&request);
         let described = request.clone();
@@ -68,23 +69,18 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
         }
     });
 
+    let ended = summary.failure.as_ref();
     let signal = stopped.by().filter(|_| summary.interrupted);
-    let exit = Exit::gravest(
-        summary
-            .outcomes
-            .iter()
-            .map(|(_, o)| exit_of(o))
-            .chain(signal.map(Exit::Signal))
-            .chain(ended.map(Exit::of_failure)),
-    );
     let count = |is: fn(&Outcome) -> bool| summary.outcomes.iter().filter(|(_, o)| is(o)).count();
-    let incomplete = count(|o| matches!(o, Outcome::Incomplete { .. }));
-    let last = json::finished(
-        count(|o| matches!(o, Outcome::Completed { .. })),
-        count(|o| matches!(o, Outcome::Failed { .. })),
-        incomplete,
-        exit,
-    );
+    let completed = count(|o| matches!(o, Outcome::Completed { .. }));
+    let given_up = count(|o| matches!(o, Outcome::Failed { .. }));
+    // Those that never began have no outcome.
+    let incomplete = added.saturating_sub(completed + given_up);
+    let of_the_run =
+        [signal.map(Exit::Signal), ended.map(Exit::of_failure), (incomplete > 0).then_some(Exit::Incomplete)];
+    let outcomes = summary.outcomes.iter().map(|(_, outcome)| exit_of(outcome));
+    let exit = Exit::gravest(outcomes.chain(of_the_run.into_iter().flatten()));
+    let last = json::finished(completed, given_up, incomplete, exit);
     screen.end(Some(&last));
     for (job, outcome) in &summary.outcomes {
         for said in unsaid(&screen, job.0, outcome) {
@@ -100,7 +96,7 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
         screen.say(Said::new(Tone::Note, Weight::Usual, text));
     }
     if let Some(path) = &config.asking.save_cookies {
-        engine::save_cookies(&engine.cookies(), path)?;
+        engine::save_cookies(&engine.cookies()?, path)?;
     }
     Ok(exit)
 }
