@@ -8,4 +8,4 @@ mod manager;
 
 pub use downloads::Downloads;
 pub use manager::{Manager, Notice, Settings, Stopper, Summary, WaitPolicy};
-pub use tidegate_queue::{JobId, Outcome};
+pub use tidegate_queue::{JobId, MemoryStore, Outcome};

@@ -1,0 +1,166 @@
+//! `tidegate get`: requests in, files out, one exit code.
+
+use crate::args::GetArgs;
+use crate::config::Config;
+use crate::engine;
+use crate::environment::Environment;
+use crate::exit::Exit;
+use crate::json;
+use crate::progress::{Said, Weight, failed};
+use crate::raw::RawConfig;
+use crate::requests::{requests, working_name};
+use crate::screen::Screen;
+use crate::signals::on_stop;
+use crate::style::Tone;
+use crate::trouble::Trouble;
+use std::sync::Arc;
+use tidegate_core::Failure;
+use tidegate_core::request::Destination;
+use tidegate_daemon::{Manager, MemoryStore, Notice, Outcome, Settings, WaitPolicy};
+use tidegate_engine::Engine;
+
+/// What a program is ended with whose reader has gone away.
+const SIGPIPE: u8 = 13;
+
+/// Fetches what was asked for.
+///
+/// # Errors
+/// When the command or the configuration makes no sense; failures of downloads are in the exit code.
+pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Trouble> {
+    let raw = RawConfig::load(environment, &args.settings.given)?;
+    let config = Config::new(&raw, environment)?;
+    let asked = requests(args, &raw, &config, environment)?;
+    let (settings, notes) = engine::settings(&config)?;
+
+    let to_stdout = asked.requests.iter().any(|r| r.destination == Destination::Stdout);
+    let mut screen = Screen::new(config.output, args.dry_run, to_stdout, environment);
+    for note in raw.notes.iter().chain(&asked.notes).chain(&notes) {
+        screen.note(note);
+    }
+
+    let engine = Engine::start(settings)?;
+    let wait = if config.wait_for_disk { WaitPolicy::Hold } else { WaitPolicy::Fail };
+    let settings = Settings { jobs: config.jobs, wait, stop_after_failure: config.fail_fast };
+    let manager = Manager::new(engine.clone(), Arc::new(MemoryStore::new()), settings);
+    let stopper = manager.stopper();
+    let stopped = on_stop(move || stopper.stop())?;
+    let added = asked.requests.len();
+    for request in asked.requests {
+        let name = working_name(&request);
+        let described = request.clone();
+        let job = manager.add(request)?;
+        screen.add(job.0, &name, || json::added(job.0, &described));
+    }
+
+    let stopper = manager.stopper();
+    let summary = manager.run(&mut |notice| {
+        match notice {
+            Notice::Event { job, event } => screen.event(job.0, &event),
+            Notice::Tick => {}
+        }
+        if screen.wants_progress()
+            && let Ok(all) = manager.snapshot()
+        {
+            screen.progress(all.into_iter().map(|(job, progress)| (job.0, progress)).collect());
+        }
+        if screen.reader_is_gone() {
+            stopped.note(SIGPIPE);
+            stopper.stop();
+        }
+    });
+
+    let ended = summary.failure.as_ref();
+    let signal = stopped.by().filter(|_| summary.interrupted);
+    let count = |is: fn(&Outcome) -> bool| summary.outcomes.iter().filter(|(_, o)| is(o)).count();
+    let completed = count(|o| matches!(o, Outcome::Completed { .. }));
+    let given_up = count(|o| matches!(o, Outcome::Failed { .. }));
+    // Those that never began have no outcome.
+    let incomplete = added.saturating_sub(completed + given_up);
+    let of_the_run =
+        [signal.map(Exit::Signal), ended.map(Exit::of_failure), (incomplete > 0).then_some(Exit::Incomplete)];
+    let outcomes = summary.outcomes.iter().map(|(_, outcome)| exit_of(outcome));
+    let exit = Exit::gravest(outcomes.chain(of_the_run.into_iter().flatten()));
+    let last = json::finished(completed, given_up, incomplete, exit);
+    screen.end(Some(&last));
+    for (job, outcome) in &summary.outcomes {
+        for said in unsaid(&screen, job.0, outcome) {
+            screen.say(said);
+        }
+    }
+    let told = |failure| summary.outcomes.iter().any(|(_, o)| failure_of(o) == Some(failure));
+    if let Some(failure) = ended.filter(|failure| !told(failure)) {
+        failed("tidegate", failure, 0).into_iter().for_each(|said| screen.say(said));
+    }
+    if incomplete > 0 {
+        let text = format!("{incomplete} not complete; the same command goes on from what is here");
+        screen.say(Said::new(Tone::Note, Weight::Usual, text));
+    }
+    if let Some(path) = &config.asking.save_cookies {
+        engine::save_cookies(&engine.cookies()?, path)?;
+    }
+    Ok(exit)
+}
+
+/// How a download's outcome ends the program.
+fn exit_of(outcome: &Outcome) -> Exit {
+    match outcome {
+        Outcome::Completed { .. } => Exit::Done,
+        Outcome::Failed { failure, .. } => Exit::of_failure(failure),
+        Outcome::Incomplete { .. } => Exit::Incomplete,
+    }
+}
+
+/// What must still be said of a download that no event has ended.
+fn unsaid(screen: &Screen, job: u64, outcome: &Outcome) -> Vec<Said> {
+    if !screen.is_open(job) {
+        return Vec::new();
+    }
+    let kept = match outcome {
+        Outcome::Failed { kept, .. } | Outcome::Incomplete { kept, .. } => *kept,
+        Outcome::Completed { .. } => 0,
+    };
+    failure_of(outcome).map(|failure| failed(&screen.name(job), failure, kept)).unwrap_or_default()
+}
+
+fn failure_of(outcome: &Outcome) -> Option<&Failure> {
+    match outcome {
+        Outcome::Failed { failure, .. } => Some(failure),
+        Outcome::Incomplete { failure, .. } => failure.as_ref(),
+        Outcome::Completed { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::Code;
+    use tidegate_core::message::Proof;
+
+    #[test]
+    fn each_outcome_has_its_exit_code() {
+        let failed = |code| Outcome::Failed { failure: Failure::new(code, ""), kept: 0 };
+        let table = [
+            (
+                Outcome::Completed {
+                    path: None,
+                    length: 1,
+                    proof: Proof::Sampled,
+                    already: false,
+                    received: 1,
+                },
+                0,
+            ),
+            (failed(Code::NotFound), 1),
+            (failed(Code::Exists), 1),
+            (failed(Code::Cancelled), 1),
+            (failed(Code::BadUrl), 2),
+            (failed(Code::DigestMismatch), 4),
+            (failed(Code::LengthMismatch), 4),
+            (Outcome::Incomplete { failure: Some(Failure::new(Code::DiskFull, "")), kept: 9 }, 3),
+            (Outcome::Incomplete { failure: None, kept: 0 }, 3),
+        ];
+        for (outcome, code) in table {
+            assert_eq!(exit_of(&outcome).code(), code);
+        }
+    }
+}

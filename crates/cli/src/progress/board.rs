@@ -1,0 +1,357 @@
+//! What is known of the downloads of this run.
+
+use crate::style::{Tone, harmless};
+use crate::trouble::advice;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tidegate_core::message::{EventKind, Phase, Progress, Proof};
+use tidegate_core::units::{show_duration, show_rate, show_size};
+use tidegate_core::{Code, Failure};
+
+/// The least time between two sentences about the same wait of one download.
+const SAME_WAIT: Duration = Duration::from_secs(10);
+
+/// Every download that is not finished, and how many are.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    rows: BTreeMap<u64, Row>,
+    /// How many there were at the start.
+    pub(crate) total: usize,
+    /// How many are whole.
+    pub(crate) done: usize,
+    /// How many were given up.
+    pub(crate) failed: usize,
+    /// Nothing is fetched, only asked for.
+    pub(crate) dry_run: bool,
+}
+
+/// One download that is not finished.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// The name as far as it is known.
+    pub(crate) name: String,
+    /// How far it is; `None` before its turn.
+    pub(crate) progress: Option<Progress>,
+    /// Whether it has begun.
+    pub(crate) active: bool,
+    /// Bytes from before this run.
+    pub(crate) resumed: u64,
+    began: Duration,
+    last_wait: Option<(Code, Duration)>,
+}
+
+/// A sentence for a person.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Said {
+    /// How it is meant.
+    pub(crate) tone: Tone,
+    /// To whom it matters.
+    pub(crate) weight: Weight,
+    /// One line.
+    pub(crate) text: String,
+}
+
+/// To whom a sentence matters, the most first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Weight {
+    /// To everybody.
+    Always,
+    /// To everybody who has not asked for quiet.
+    Usual,
+    /// Where there is no picture of the progress.
+    Log,
+    /// To those who want to know everything.
+    Verbose,
+}
+
+impl Said {
+    /// A sentence.
+    pub(crate) fn new(tone: Tone, weight: Weight, text: String) -> Self {
+        Self { tone, weight, text }
+    }
+}
+
+impl Board {
+    /// Adds a download that has not begun.
+    pub(crate) fn add(&mut self, job: u64, name: &str) {
+        let row = Row {
+            name: harmless(name),
+            progress: None,
+            active: false,
+            resumed: 0,
+            began: Duration::ZERO,
+            last_wait: None,
+        };
+        self.rows.insert(job, row);
+        self.total += 1;
+    }
+
+    /// Takes in what an engine tells. `now` is the time since the start of the run.
+    pub(crate) fn progress(&mut self, job: u64, progress: Progress) {
+        if let Some(row) = self.rows.get_mut(&job) {
+            row.active = true;
+            row.progress = Some(progress);
+        }
+    }
+
+    /// Takes in what happened, and says what a person should know of it.
+    pub(crate) fn event(&mut self, job: u64, event: &EventKind, now: Duration) -> Vec<Said> {
+        let Some(row) = self.rows.get_mut(&job) else { return Vec::new() };
+        let said = row.event(event, now, self.dry_run);
+        match event {
+            EventKind::Completed { .. } => {
+                self.done += 1;
+                self.rows.remove(&job);
+            }
+            EventKind::Failed { .. } => {
+                self.failed += 1;
+                self.rows.remove(&job);
+            }
+            EventKind::Paused { .. } => {
+                self.rows.remove(&job);
+            }
+            _ => {}
+        }
+        said
+    }
+
+    /// The downloads that have begun and are not finished, in the order they were asked for.
+    pub(crate) fn active(&self) -> impl Iterator<Item = (u64, &Row)> {
+        self.rows.iter().filter(|(_, row)| row.active).map(|(job, row)| (*job, row))
+    }
+
+    /// How many have not begun.
+    pub(crate) fn queued(&self) -> usize {
+        self.rows.values().filter(|row| !row.active).count()
+    }
+
+    /// The name of a download that is not finished.
+    pub(crate) fn name(&self, job: u64) -> Option<&str> {
+        self.rows.get(&job).map(|row| row.name.as_str())
+    }
+}
+
+impl Row {
+    fn event(&mut self, event: &EventKind, now: Duration, dry_run: bool) -> Vec<Said> {
+        let name = self.name.clone();
+        let dim = |weight, text| vec![Said::new(Tone::Dim, weight, text)];
+        match event {
+            EventKind::Started { resumed_from } => {
+                self.active = true;
+                self.began = now;
+                self.resumed = *resumed_from;
+                match resumed_from {
+                    0 => dim(Weight::Verbose, format!("{name}: begins")),
+                    bytes => dim(
+                        Weight::Log,
+                        format!("{name}: goes on, {} are here from before", show_size(*bytes)),
+                    ),
+                }
+            }
+            EventKind::Identified { url, length, resumable, .. } => {
+                let length = length.map_or_else(|| "unknown length".to_owned(), show_size);
+                let cannot = if *resumable { "" } else { "; an interruption would begin it again" };
+                let weight = if dry_run { Weight::Usual } else { Weight::Log };
+                dim(weight, harmless(&format!("{name}: {length} from {url}{cannot}")))
+            }
+            EventKind::Named { path } => {
+                self.name = file_name(path);
+                if self.name == name && !dry_run {
+                    return Vec::new();
+                }
+                let weight = if dry_run { Weight::Usual } else { Weight::Verbose };
+                dim(weight, format!("{name}: will be {}", shown_path(path)))
+            }
+            EventKind::Checkpointed { .. } => Vec::new(),
+            EventKind::Waiting { failure, retry_in } => {
+                // A server that fails for hours makes no log of hours.
+                let same = |(code, at): (Code, Duration)| code == failure.code && now < at + SAME_WAIT;
+                if self.last_wait.is_some_and(same) {
+                    return Vec::new();
+                }
+                self.last_wait = Some((failure.code, now));
+                dim(Weight::Log, format!("{name}: {}", waiting(failure, *retry_in)))
+            }
+            EventKind::Restarted { failure } => {
+                self.resumed = 0;
+                let text = format!("{name}: begins again: {}", reason(failure));
+                vec![Said::new(Tone::Note, Weight::Usual, text)]
+            }
+            EventKind::Notice { message } => {
+                vec![Said::new(Tone::Note, Weight::Usual, format!("{name}: {}", harmless(message)))]
+            }
+            EventKind::Paused { have } => {
+                dim(Weight::Usual, format!("{name}: stopped, {} are kept", show_size(*have)))
+            }
+            EventKind::Completed { length, .. } if dry_run => {
+                let text = format!("{name}: could be fetched, {}", show_size(*length));
+                vec![Said::new(Tone::Good, Weight::Usual, text)]
+            }
+            EventKind::Completed { path, length, proof, already, received } => {
+                let name = path.as_deref().map_or(name, shown_path);
+                let took = now.saturating_sub(self.began);
+                let text = finished(&name, *length, *proof, *already, *received, took);
+                vec![Said::new(Tone::Good, Weight::Usual, text)]
+            }
+            EventKind::Failed { failure, kept } => failed(&name, failure, *kept),
+        }
+    }
+}
+
+/// The sentence about a file that is whole.
+fn finished(name: &str, length: u64, proof: Proof, already: bool, received: u64, took: Duration) -> String {
+    if already {
+        return format!("{name}: is here already, whole ({})", show_size(length));
+    }
+    let mut text = format!("{name}: done, {}", show_size(length));
+    let millis = took.as_millis();
+    if received > 0 && millis > 0 {
+        let rate = u64::try_from(u128::from(received) * 1000 / millis).unwrap_or(u64::MAX);
+        let took = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        text += &format!(" in {} ({})", show_duration(took), show_rate(rate));
+    }
+    // What came may be more than the length too: an overlap, or bytes that were thrown away.
+    if received < length {
+        text += &format!(", {} of it from before", show_size(length - received));
+    }
+    text += match proof {
+        Proof::Digest => "; it has the digest that it should",
+        Proof::Validator => "; one version all along",
+        Proof::Answers => "",
+        Proof::Sampled => "; checked in samples only, since the server tells nothing better",
+    };
+    text
+}
+
+/// The sentences about a file that was given up.
+pub(crate) fn failed(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
+    let mut text = format!("{name}: {}", reason(failure));
+    if kept > 0 {
+        text += &format!("; {} are kept", show_size(kept));
+    }
+    let next = format!("  {}", advice(failure.code));
+    vec![Said::new(Tone::Bad, Weight::Always, text), Said::new(Tone::Dim, Weight::Always, next)]
+}
+
+/// `server busy [busy]`.
+pub(crate) fn reason(failure: &Failure) -> String {
+    format!("{} [{}]", harmless(failure.message.trim_end_matches('.')), failure.code)
+}
+
+/// `waiting 3 s: server busy [busy]`.
+pub(crate) fn waiting(failure: &Failure, retry_in: Duration) -> String {
+    let seconds = retry_in.as_millis().div_ceil(1000);
+    format!("waiting {seconds} s: {}", reason(failure))
+}
+
+/// What a download does when it does not simply fetch.
+pub(crate) fn state(phase: &Phase) -> Option<String> {
+    Some(match phase {
+        Phase::Fetching => return None,
+        Phase::Queued => "waits for its turn".to_owned(),
+        Phase::Probing => "asking the server".to_owned(),
+        Phase::Proving => "comparing what is here".to_owned(),
+        Phase::Waiting { failure, retry_in } => waiting(failure, *retry_in),
+        Phase::WaitingForDisk => "waiting for disk".to_owned(),
+        Phase::Verifying => "checking".to_owned(),
+        Phase::Paused => "stopped".to_owned(),
+        Phase::Completed => "done".to_owned(),
+        Phase::Failed => "failed".to_owned(),
+    })
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| shown_path(path), |name| harmless(&name.to_string_lossy()))
+}
+
+fn shown_path(path: &Path) -> String {
+    let shown = path.to_string_lossy();
+    harmless(shown.strip_prefix("./").unwrap_or(&shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn board() -> Board {
+        let mut board = Board::default();
+        board.add(1, "a.iso");
+        board
+    }
+
+    fn texts(said: &[Said]) -> Vec<&str> {
+        said.iter().map(|s| s.text.as_str()).collect()
+    }
+
+    fn completed(proof: Proof, already: bool, received: u64) -> EventKind {
+        EventKind::Completed { path: Some("./a.iso".into()), length: 3 << 20, proof, already, received }
+    }
+
+    #[test]
+    fn bytes_from_before_are_told_apart() {
+        let mut board = board();
+        let said = board.event(1, &EventKind::Started { resumed_from: 1 << 20 }, SECOND);
+        assert_eq!(texts(&said), ["a.iso: goes on, 1.0 MiB are here from before"]);
+        let said = board.event(1, &completed(Proof::Validator, false, 2 << 20), 3 * SECOND);
+        assert_eq!(
+            texts(&said),
+            ["a.iso: done, 3.0 MiB in 2s (1.0 MiB/s), 1.0 MiB of it from before; one version all along"]
+        );
+        assert_eq!((board.done, board.active().count()), (1, 0));
+    }
+
+    #[test]
+    fn a_proof_by_samples_is_not_passed_over_in_silence() {
+        let said = board().event(1, &completed(Proof::Sampled, false, 3 << 20), 3 * SECOND);
+        assert!(said[0].text.ends_with("checked in samples only, since the server tells nothing better"));
+        let said = board().event(1, &completed(Proof::Sampled, true, 0), 3 * SECOND);
+        assert_eq!(texts(&said), ["a.iso: is here already, whole (3.0 MiB)"]);
+    }
+
+    #[test]
+    fn a_dry_run_does_not_claim_to_have_fetched() {
+        let mut board = Board { dry_run: true, ..board() };
+        let path = "./b.iso".into();
+        assert_eq!(texts(&board.event(1, &EventKind::Named { path }, SECOND)), ["a.iso: will be b.iso"]);
+        let event = EventKind::Completed {
+            path: None,
+            length: 1 << 20,
+            proof: Proof::Answers,
+            already: false,
+            received: 0,
+        };
+        assert_eq!(texts(&board.event(1, &event, SECOND)), ["b.iso: could be fetched, 1.0 MiB"]);
+    }
+
+    #[test]
+    fn a_failure_says_its_code_its_reason_and_what_to_do() {
+        let failure = Failure::new(Code::DiskFull, "there is no room on /data.");
+        let said = board().event(1, &EventKind::Failed { failure, kept: 512 }, SECOND);
+        assert_eq!(said[0].text, "a.iso: there is no room on /data [disk-full]; 512 B are kept");
+        assert!(said[1].text.contains("run the same command again"), "{}", said[1].text);
+    }
+
+    #[test]
+    fn a_server_that_fails_for_hours_makes_no_log_of_hours() {
+        let mut board = board();
+        let wait = |code| EventKind::Waiting { failure: Failure::new(code, "no"), retry_in: SECOND };
+        let told: usize =
+            (0..100).map(|tenth| board.event(1, &wait(Code::Busy), SECOND * tenth / 10).len()).sum();
+        assert_eq!(told, 1);
+        assert_eq!(board.event(1, &wait(Code::Stalled), 10 * SECOND).len(), 1);
+        assert_eq!(texts(&board.event(1, &wait(Code::Busy), 10 * SECOND)), ["a.iso: waiting 1 s: no [busy]"]);
+    }
+
+    #[test]
+    fn what_a_server_says_cannot_steer_the_terminal() {
+        let mut board = board();
+        let failure = Failure::new(Code::ServerError, "500 \x1b[2J\r\u{202e}");
+        let said = board.event(1, &EventKind::Restarted { failure }, SECOND);
+        assert_eq!(said[0].text, "a.iso: begins again: 500 ?[2J?? [server-error]");
+        board.event(1, &EventKind::Named { path: "b\x1bc".into() }, SECOND);
+        assert_eq!(board.name(1), Some("b?c"));
+    }
+}
