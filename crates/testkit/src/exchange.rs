@@ -46,7 +46,7 @@ pub enum Framing {
 /// Chunked framing as it will be written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Chunks {
-    /// Content in each chunk, in bytes; at least one.
+    /// Content in each chunk, in bytes; at least one. A chunk is shorter where a write of 64 KiB ends.
     pub size: usize,
     /// What follows each size, as in `;name=value`.
     pub extension: String,
@@ -361,6 +361,14 @@ impl Exchange<'_> {
         self.content(body, None, &[])
     }
 
+    /// Writes content as it is, at this rate.
+    ///
+    /// # Errors
+    /// When the client has gone, or the connection was ended by order.
+    pub fn body_at(&mut self, body: &Body, rate: Rate) -> io::Result<()> {
+        self.content(body, None, &[Pacer::new(rate)])
+    }
+
     /// Waits, and stops waiting when the connection ends.
     ///
     /// # Errors
@@ -390,8 +398,9 @@ impl Exchange<'_> {
         chunks: Option<&Chunks>,
         pacers: &[Arc<Pacer>],
     ) -> io::Result<()> {
-        let grain = pacers.iter().map(|pacer| pacer.rate().grain()).min().unwrap_or(WRITE);
-        let most = chunks.map_or(WRITE, |chunks| chunks.size).min(grain).min(WRITE);
+        let most = pacers.iter().map(|pacer| pacer.rate().grain()).min().unwrap_or(WRITE).min(WRITE);
+        let pacers: Vec<_> = pacers.iter().collect();
+        let mut framed = Vec::new();
         let mut at = 0;
         loop {
             let n = body.read_at(at, &mut buffer[..most]);
@@ -399,15 +408,21 @@ impl Exchange<'_> {
                 return Ok(());
             }
             at += n as u64;
-            self.wait_for(&pacers.iter().collect::<Vec<_>>(), n)?;
+            self.wait_for(&pacers, n)?;
             self.sent.fetch_add(n as u64, Ordering::Relaxed);
             self.hub.note_body(self.place, self.request.path(), n as u64);
             match chunks {
                 None => self.link.write_all(&buffer[..n])?,
                 Some(chunks) => {
-                    self.link.write_all(format!("{n:x}{}\r\n", chunks.extension).as_bytes())?;
-                    self.link.write_all(&buffer[..n])?;
-                    self.link.write_all(b"\r\n")?;
+                    framed.clear();
+                    for piece in buffer[..n].chunks(chunks.size.max(1)) {
+                        framed.extend_from_slice(
+                            format!("{:x}{}\r\n", piece.len(), chunks.extension).as_bytes(),
+                        );
+                        framed.extend_from_slice(piece);
+                        framed.extend_from_slice(b"\r\n");
+                    }
+                    self.link.write_all(&framed)?;
                 }
             }
         }

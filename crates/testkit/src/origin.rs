@@ -1,10 +1,9 @@
 //! The server: what it serves, how it is started, watched, changed and ended.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -12,12 +11,13 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::body::Body;
 use crate::counters::{Counters, Exchanged};
-use crate::exchange::{Answer, Ending, Exchange, Memory};
+use crate::exchange::{Ending, Exchange, Memory};
 use crate::hub::{Hub, Network};
 use crate::listen::{Door, Service};
 use crate::recipes;
 use crate::request::{self, NoRequest, RequestSeen, TlsSeen};
-use crate::resource::{Gate, Resource};
+use crate::resource::Resource;
+use crate::site::Site;
 use crate::tls::{Authority, Tls};
 use crate::wire::{Link, Wire};
 
@@ -27,126 +27,6 @@ pub const MOST_CONNECTIONS: usize = 512;
 /// Where a recipe's file is, unless said otherwise.
 pub const ENTRY: &str = "/file.bin";
 
-/// What an Origin serves at one time.
-#[derive(Clone, Default)]
-pub struct Site {
-    resources: BTreeMap<String, Resource>,
-    gates: Vec<Gate>,
-    limit: Option<Limit>,
-    most_connections: Option<usize>,
-    send_buffer: Option<usize>,
-}
-
-#[derive(Clone)]
-struct Limit {
-    most: usize,
-    refusal: Answer,
-    served: Arc<AtomicUsize>,
-}
-
-impl fmt::Debug for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Site").field("resources", &self.resources).finish_non_exhaustive()
-    }
-}
-
-impl Site {
-    /// Nothing: every request gets 404.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Only this file, at [`ENTRY`].
-    pub fn file(resource: Resource) -> Self {
-        Self::new().with(ENTRY, resource)
-    }
-
-    /// And this one, at a path as it is written in requests (`/a%20b`), without a query. The path `*`
-    /// means all others.
-    pub fn with(mut self, path: &str, resource: Resource) -> Self {
-        self.put(path, resource);
-        self
-    }
-
-    /// Puts a resource in place; its counts begin anew.
-    pub fn put(&mut self, path: &str, resource: Resource) {
-        self.resources.insert(path.to_owned(), resource.fresh());
-    }
-
-    /// The resource that answers for this path.
-    pub fn get(&self, path: &str) -> Option<&Resource> {
-        self.resources.get(path).or_else(|| self.resources.get("*"))
-    }
-
-    /// The paths at which there is something.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.resources.keys().map(String::as_str)
-    }
-
-    /// Asked for each request to any path whether it answers instead.
-    pub fn gate(mut self, gate: impl Fn(&RequestSeen) -> Option<Answer> + Send + Sync + 'static) -> Self {
-        self.gates.push(Arc::new(gate));
-        self
-    }
-
-    /// Serves at most this many requests at once; the others get `refusal` meanwhile.
-    pub fn most_in_flight(mut self, most: usize, refusal: Answer) -> Self {
-        self.limit = Some(Limit { most, refusal, served: Arc::default() });
-        self
-    }
-
-    /// Serves at most this many connections at once ([`MOST_CONNECTIONS`] otherwise); the others are reset
-    /// as they come.
-    pub fn most_connections(mut self, most: usize) -> Self {
-        self.most_connections = Some(most);
-        self
-    }
-
-    /// The kernel's send buffer for connections to come, in bytes (SO_SNDBUF: the kernel takes double).
-    pub fn send_buffer(mut self, bytes: usize) -> Self {
-        self.send_buffer = Some(bytes);
-        self
-    }
-
-    fn serve(&self, resource: Option<&Resource>, exchange: &mut Exchange<'_>) -> io::Result<Ending> {
-        if let Some(answer) = self.gates.iter().find_map(|gate| gate(exchange.request())) {
-            return exchange.send(&answer);
-        }
-        let _turn = match &self.limit {
-            None => None,
-            Some(limit) => match Turn::take(limit) {
-                Some(turn) => Some(turn),
-                None => return exchange.send(&limit.refusal),
-            },
-        };
-        match resource {
-            Some(resource) => resource.serve(exchange),
-            None => exchange.send(&Answer::status(404)),
-        }
-    }
-}
-
-/// One of the places of a [`Limit`].
-struct Turn<'a>(&'a AtomicUsize);
-
-impl<'a> Turn<'a> {
-    fn take(limit: &'a Limit) -> Option<Self> {
-        limit
-            .served
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |served| {
-                (served < limit.most).then_some(served + 1)
-            })
-            .ok()
-            .map(|_| Self(&limit.served))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// An Origin to be.
 #[must_use]
 pub struct Builder {
@@ -154,6 +34,7 @@ pub struct Builder {
     listeners: Vec<(IpAddr, u16, Option<Tls>)>,
     entry: String,
     right: Option<Vec<Body>>,
+    outage: Option<(Duration, Duration)>,
 }
 
 impl Builder {
@@ -223,6 +104,13 @@ impl Builder {
         self
     }
 
+    /// That the network is meant to drop, so long after the first request, and for so long. Only told by
+    /// [`Origin::outage`]: a test drops the network itself, when it has seen what it waits for.
+    pub fn outage(mut self, after: Duration, length: Duration) -> Self {
+        self.outage = Some((after, length));
+        self
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -248,7 +136,8 @@ impl Builder {
             numbers: AtomicU64::new(0),
         });
         // Made before the listeners, so that these are closed if the next one fails.
-        let mut origin = Origin { core, doors: Vec::new(), sites, entry: self.entry, right, authority };
+        let (entry, outage) = (self.entry, self.outage);
+        let mut origin = Origin { core, doors: Vec::new(), sites, entry, right, outage, authority };
         let mut bases = Vec::new();
         for (index, (ip, port, tls)) in self.listeners.into_iter().enumerate() {
             let config = match (&tls, &origin.authority) {
@@ -274,6 +163,7 @@ pub struct Origin {
     sites: Vec<Arc<Site>>,
     entry: String,
     right: Vec<Body>,
+    outage: Option<(Duration, Duration)>,
     authority: Option<Authority>,
 }
 
@@ -285,6 +175,7 @@ impl Origin {
             listeners: vec![(Ipv4Addr::LOCALHOST.into(), 0, None)],
             entry: ENTRY.to_owned(),
             right: None,
+            outage: None,
         }
     }
 
@@ -339,6 +230,11 @@ impl Origin {
     /// The whole files that a client may end with; none where every success would be a lie.
     pub fn right(&self) -> &[Body] {
         &self.right
+    }
+
+    /// When its network is meant to drop, after the first request, and for how long.
+    pub fn outage(&self) -> Option<(Duration, Duration)> {
+        self.outage
     }
 
     /// Who signs its certificates, when it speaks TLS.

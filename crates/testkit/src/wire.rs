@@ -142,6 +142,123 @@ impl Wire {
     }
 }
 
+/// Which way bytes went through a relay.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    Up,
+    Down,
+}
+
+impl Wire {
+    /// Carries bytes both ways until both sides are done, and passes a reset on to the other side.
+    pub(crate) fn relay(
+        mut self,
+        upstream: &TcpStream,
+        mut carried: impl FnMut(Way, usize),
+    ) -> io::Result<()> {
+        upstream.set_nonblocking(true)?;
+        upstream.set_nodelay(true)?;
+        let (mut up, mut down) = (Pipe::new(), Pipe::new());
+        let result = self.pump(upstream, &mut up, &mut down, &mut carried);
+        if result.is_err() {
+            self.reset = true;
+            let _ = sockopt::set_socket_linger(upstream, Some(Duration::ZERO));
+        }
+        result
+    }
+
+    fn pump(
+        &self,
+        upstream: &TcpStream,
+        up: &mut Pipe,
+        down: &mut Pipe,
+        carried: &mut impl FnMut(Way, usize),
+    ) -> io::Result<()> {
+        while !(up.done && down.done) {
+            self.ordered()?;
+            let client_wants = up.read_interest() | down.write_interest();
+            let upstream_wants = down.read_interest() | up.write_interest();
+            // A side of which nothing is wanted is left out: its hang-up would be reported at once, again
+            // and again.
+            let mut fds = vec![PollFd::new(self.control.wake(), PollFlags::IN)];
+            if !client_wants.is_empty() {
+                fds.push(PollFd::new(&*self.socket, client_wants));
+            }
+            if !upstream_wants.is_empty() {
+                fds.push(PollFd::new(upstream, upstream_wants));
+            }
+            let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            up.step(&self.socket, upstream, |n| carried(Way::Up, n))?;
+            down.step(upstream, &self.socket, |n| carried(Way::Down, n))?;
+        }
+        Ok(())
+    }
+}
+
+/// One direction of a relay.
+struct Pipe {
+    buffer: Vec<u8>,
+    from: usize,
+    to: usize,
+    ended: bool,
+    done: bool,
+}
+
+impl Pipe {
+    fn new() -> Self {
+        Self { buffer: vec![0; 64 * 1024], from: 0, to: 0, ended: false, done: false }
+    }
+
+    fn read_interest(&self) -> PollFlags {
+        if !self.ended && self.from == self.to { PollFlags::IN } else { PollFlags::empty() }
+    }
+
+    fn write_interest(&self) -> PollFlags {
+        if self.from < self.to { PollFlags::OUT } else { PollFlags::empty() }
+    }
+
+    /// Carries what can be carried now.
+    fn step(
+        &mut self,
+        mut source: &TcpStream,
+        mut sink: &TcpStream,
+        mut carried: impl FnMut(usize),
+    ) -> io::Result<()> {
+        let later = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+        };
+        if !self.ended && self.from == self.to {
+            match source.read(&mut self.buffer) {
+                Ok(0) => self.ended = true,
+                Ok(n) => {
+                    (self.from, self.to) = (0, n);
+                    carried(n);
+                }
+                Err(error) if later(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.from < self.to {
+            match sink.write(&self.buffer[self.from..self.to]) {
+                Ok(n) => self.from += n,
+                Err(error) if later(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.ended && self.from == self.to && !self.done {
+            self.done = true;
+            // The sink may be gone already.
+            let _ = sink.shutdown(Shutdown::Write);
+        }
+        Ok(())
+    }
+}
+
 impl Read for Wire {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_within(buffer, Instant::now() + PATIENCE)

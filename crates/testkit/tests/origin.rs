@@ -1,5 +1,7 @@
 //! The Origin does what it says: honest service, endings, phases, counters, pace, network.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
+
 mod common;
 
 use std::io::{self, Read as _, Write as _};

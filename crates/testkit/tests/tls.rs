@@ -1,5 +1,7 @@
 //! The Origin over TLS: seen by a client of its own, with certificates good and bad.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
+
 mod common;
 
 use std::io::{self, Write as _};

@@ -1,6 +1,7 @@
 //! A client that is as plain as can be: it writes what it is told and shows what came.
 #![allow(
     dead_code,
+    unreachable_pub,
     clippy::unwrap_used,
     reason = "each test file uses its part, and a failure here is a test's"
 )]
