@@ -296,7 +296,8 @@ impl Transfer {
             Some(_) => {}
         }
 
-        if self.unconfirmed || first {
+        let proving = matches!(self.state, State::Proving);
+        if (self.unconfirmed && !proving) || first {
             let confirmed = self.confirm(likeness, resumed, out);
             if !confirmed {
                 // Nothing vouches for the bytes from before, and that is not enough here.
@@ -405,13 +406,13 @@ impl Transfer {
         self.must_restart = None;
         self.found = Found::Nothing;
         let proving = self.unconfirmed && !self.unproved.is_empty();
-        self.state = if proving {
+        self.state = State::Fetching;
+        if proving {
             let length = self.length().unwrap_or(u64::MAX);
             let seed = self.dice.next_u64();
-            State::Proving(Box::new(Sampling::new(&self.unproved, length, crate::dice::Dice::new(seed))))
-        } else {
-            State::Fetching
-        };
+            self.proving = Some(Sampling::new(&self.unproved, length, crate::dice::Dice::new(seed)));
+            self.state = State::Proving;
+        }
         if let Some((segment, body)) = held
             && let Some(fetch) = self.fetches.get_mut(&segment)
         {
@@ -440,9 +441,10 @@ impl Transfer {
         let Some(fetch) = self.fetches.get_mut(&segment) else { return };
         if place.range_ignored || fetch.range.is_none() {
             // Only ever with nothing else running: the whole from its first byte.
-            if matches!(self.state, State::Proving(_)) {
+            if matches!(self.state, State::Proving) {
                 self.state = State::Fetching;
                 self.unconfirmed = false;
+                self.proving = None;
             }
             fetch.kind = Kind::Segment;
             fetch.range = None;

@@ -64,7 +64,7 @@ enum State {
         held: Option<(SegmentId, BodyPlan)>,
     },
     /// Comparing the bytes from before in samples.
-    Proving(Box<Sampling>),
+    Proving,
     Fetching,
     Waiting {
         until: Instant,
@@ -164,6 +164,8 @@ pub struct Transfer {
     must_restart: Option<Failure>,
     /// What was found at the start, until the part was prepared with it.
     found: Found,
+    /// The comparing of the bytes from before, also while it waits for another attempt.
+    proving: Option<Sampling>,
     /// Bytes from before are not proved yet, so no record may name the version of this run.
     unrecorded: bool,
 }
@@ -210,6 +212,7 @@ impl Transfer {
             asked_length: false,
             must_restart: None,
             found,
+            proving: None,
             unrecorded: false,
             request,
         };
@@ -247,7 +250,7 @@ impl Transfer {
     /// How many connections it could use now; the engine shares them out by [`Input::Allow`].
     pub fn wants(&self) -> usize {
         match self.state {
-            State::New | State::Probing | State::Preparing { .. } | State::Proving(_) => 1,
+            State::New | State::Probing | State::Preparing { .. } | State::Proving => 1,
             State::Fetching => self.ramp.target.min(self.request.options.connections).max(1),
             _ => 0,
         }
@@ -359,7 +362,7 @@ impl Transfer {
                 Phase::Queued
             }
             State::Probing | State::Preparing { .. } => Phase::Probing,
-            State::Proving(_) => Phase::Proving,
+            State::Proving => Phase::Proving,
             State::Fetching if self.disk_blocked => Phase::WaitingForDisk,
             State::Fetching => Phase::Fetching,
             State::Waiting { until, failure } => {
@@ -415,6 +418,7 @@ impl Transfer {
     fn go_on(&mut self, now: Instant, out: &mut Vec<Action>) {
         if self.fetches.is_empty() {
             self.state = match self.identity {
+                Some(_) if self.unconfirmed && self.proving.is_some() => State::Proving,
                 Some(_) if self.unconfirmed => State::Probing,
                 Some(_) => State::Fetching,
                 None => State::Probing,
@@ -428,7 +432,7 @@ impl Transfer {
     fn replenish(&mut self, now: Instant, out: &mut Vec<Action>) {
         match &self.state {
             State::Probing if self.fetches.is_empty() && self.allow > 0 => self.probe(now, out),
-            State::Proving(_) => self.next_window(now, out),
+            State::Proving => self.next_window(now, out),
             State::Fetching => {
                 // Each turn starts at most one fetch; the bound only guards against a rule that loops.
                 for _ in 0..64 {
@@ -657,7 +661,7 @@ impl Transfer {
                     out.push(Action::WakeAt(*until));
                 }
             }
-            State::Probing | State::Preparing { .. } | State::Proving(_) | State::Fetching => {
+            State::Probing | State::Preparing { .. } | State::Proving | State::Fetching => {
                 if !disk_blocked {
                     self.drop_the_silent(now, out);
                     self.replace_a_crawler(now, out);
@@ -901,10 +905,8 @@ impl Transfer {
             return;
         }
         if let Kind::Window(window) = fetch.kind {
-            match (&mut self.state, &mut self.remotes[fetch.mirror].admission) {
-                (State::Proving(sampling), _) => sampling.put_back(window),
-                (_, Admission::Sampling(sampling)) => sampling.put_back(window),
-                _ => {}
+            if let Some(sampling) = self.sampling_of(fetch.mirror) {
+                sampling.put_back(window);
             }
         }
         self.after_failure(&fetch, failure, now, out);
@@ -1122,6 +1124,7 @@ impl Transfer {
         self.answers = 0;
         self.all_validated = true;
         self.unrecorded = false;
+        self.proving = None;
         self.start_from_found();
     }
 

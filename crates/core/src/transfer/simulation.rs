@@ -326,7 +326,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: std::option_env!("CASES").and_then(|n| n.parse().ok()).unwrap_or(200), max_shrink_iters: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     /// Honest about its version or not at all: what is called right is the file, every byte of it.
     #[test]

@@ -28,11 +28,27 @@ impl Transfer {
                 return;
             }
             let Some(mirror) = self.choose_mirror(now) else { return };
-            let State::Proving(sampling) = &mut self.state else { return };
-            let Some(window) = sampling.next_window() else { break };
+            if self.remotes[mirror].ranges == Some(false) {
+                // No windows then, but the whole: what is here is compared as it passes.
+                if self.fetches.is_empty() {
+                    let end = self.length().unwrap_or(u64::MAX);
+                    self.fetch(mirror, Kind::Segment, None, None, (0, end), now, out);
+                }
+                return;
+            }
+            let Some(window) = self.proving.as_mut().and_then(Sampling::next_window) else { break };
             self.fetch_window(mirror, window, now, out);
         }
         self.conclude_proving(now, out);
+    }
+
+    /// The comparing that windows of this mirror are for: of the bytes from before, else of the mirror.
+    pub(super) fn sampling_of(&mut self, mirror: usize) -> Option<&mut Sampling> {
+        match (&mut self.proving, &mut self.remotes[mirror].admission) {
+            (Some(sampling), _) => Some(sampling),
+            (None, Admission::Sampling(sampling)) => Some(sampling),
+            _ => None,
+        }
     }
 
     fn fetch_window(&mut self, mirror: usize, window: Span, now: Instant, out: &mut Vec<Action>) {
@@ -51,10 +67,7 @@ impl Transfer {
         out: &mut Vec<Action>,
     ) {
         let whole = pos >= window.end();
-        let sampling = match (&mut self.state, &mut self.remotes[mirror].admission) {
-            (State::Proving(sampling), _) | (_, Admission::Sampling(sampling)) => sampling,
-            _ => return,
-        };
+        let Some(sampling) = self.sampling_of(mirror) else { return };
         if !whole {
             sampling.put_back(window);
             let failure = Failure::new(Code::EndedEarly, "the answer was shorter than what was asked for");
@@ -81,7 +94,9 @@ impl Transfer {
             return;
         }
         sampling.equal(flat);
-        if matches!(self.state, State::Proving(_)) {
+        // Windows are finite, and each that was compared is compared for good.
+        self.retry.progress();
+        if matches!(self.state, State::Proving) {
             self.conclude_proving(now, out);
         } else {
             self.conclude_admission(mirror);
@@ -89,7 +104,9 @@ impl Transfer {
     }
 
     fn conclude_proving(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let State::Proving(sampling) = &self.state else { return };
+        let Some(sampling) = self.proving.as_ref().filter(|_| matches!(self.state, State::Proving)) else {
+            return;
+        };
         if self.fetches.values().any(|f| matches!(f.kind, Kind::Window(_))) {
             return;
         }
@@ -98,6 +115,7 @@ impl Transfer {
             Verdict::Alike => {
                 self.unconfirmed = false;
                 self.sampled = true;
+                self.proving = None;
                 self.unrecorded = false;
                 out.push(Action::Learned(self.record()));
                 self.state = State::Fetching;
@@ -279,6 +297,7 @@ impl Transfer {
         self.must_restart = Some(failure);
         self.found = super::Found::Nothing;
         self.unrecorded = false;
+        self.proving = None;
         self.have = SpanSet::new();
         self.unproved = SpanSet::new();
         self.unconfirmed = false;
