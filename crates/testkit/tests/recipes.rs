@@ -286,6 +286,12 @@ fn a_signed_link_dies_and_the_first_link_gives_a_new_one() {
     assert_ne!(first, second);
     assert_eq!(get(origin.address(), &second).status(), 200);
     assert_eq!(get(origin.address(), "/signed/file.bin").status(), 403, "no signature, no file");
+    let origin = start("signed-after-bytes");
+    let first = get(origin.address(), PATH).field("location").unwrap().to_owned();
+    let statuses: Vec<_> = (0..4).map(|_| get(origin.address(), &first).status()).collect();
+    assert_eq!(statuses, [200, 200, 403, 403]);
+    let second = get(origin.address(), PATH).field("location").unwrap().to_owned();
+    assert_eq!(get(origin.address(), &second).status(), 200);
 }
 
 #[test]

@@ -101,8 +101,8 @@ pub(super) static RECIPES: &[Recipe] = &[
         one(given.file().gate(|request| (request.method == "GET" && request.hit > 3).then(|| empty(403))))
     }),
     recipe(
-        "one-client-at-a-time",
-        "a GET while another runs gets 409 and ends the other's link for 1 s",
+        "409-for-a-second",
+        "every fourth GET from the second on gets 409, and so do all others for 1 s",
         |given| {
             let until = Arc::new(AtomicU64::new(0));
             one(given.file().pace(Pace::Connection(Rate::mib(2))).gate({

@@ -43,11 +43,11 @@ fn leads_astray(given: &Given, location: &'static str) -> Builder {
 }
 
 /// A redirect to a link with a fresh signature each time; what becomes of old ones is up to the gate of the
-/// target, which is told the number of uses of that signature.
-fn signed(given: &Given, target: Resource, dies: fn(u64, &RequestSeen) -> Option<Answer>) -> Builder {
+/// target, which is told the number of GETs with that signature, and the bytes sent since its first.
+fn signed(given: &Given, target: Resource, dies: fn(u64, u64) -> Option<Answer>) -> Builder {
     use std::collections::HashMap;
     use std::sync::{Mutex, PoisonError};
-    let uses: Mutex<HashMap<String, u64>> = Mutex::new(HashMap::new());
+    let uses: Mutex<HashMap<String, (u64, u64)>> = Mutex::new(HashMap::new());
     let target = target.gate(move |request| {
         let Some(signature) = request.query() else { return Some(Answer::status(403)) };
         let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,9 +55,9 @@ fn signed(given: &Given, target: Resource, dies: fn(u64, &RequestSeen) -> Option
         if uses.len() > 10_000 {
             uses.clear();
         }
-        let used = uses.entry(signature.to_owned()).or_default();
+        let (used, first) = uses.entry(signature.to_owned()).or_insert((0, request.sent_before));
         *used += u64::from(request.method == "GET");
-        dies(*used, request)
+        dies(*used, request.sent_before.saturating_sub(*first))
     });
     Origin::builder()
         .resource(SIGNED, target)
@@ -226,12 +226,10 @@ pub(super) static RECIPES: &[Recipe] = &[
     }),
     recipe(
         "signed-after-bytes",
-        "a signed link dies by 403 once 2 MiB have been sent since the last one died",
+        "a signed link dies by 403 once 1 MiB was sent since its first use; resets",
         |given| {
             let file = given.file().cut_after(512 << 10, Ending::Reset);
-            signed(given, file, |used, request| {
-                (used > 1 && request.sent_before % (2 << 20) >= (1 << 20)).then(|| Answer::status(403))
-            })
+            signed(given, file, |_, sent| (sent >= 1 << 20).then(|| Answer::status(403)))
         },
     ),
     recipe("signed-dead", "the first link redirects, but each signed link gets 403", |given| {
