@@ -68,6 +68,7 @@ impl Retry {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test begins at some time")]
 mod tests {
     use super::*;
 

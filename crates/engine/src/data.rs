@@ -48,12 +48,15 @@ pub(crate) fn with_buffers<R>(f: impl FnOnce(&mut Buffers) -> R) -> R {
     })
 }
 
+/// A connection that waits to be used again, whether requests on it name the whole URL, and since when.
+type Idle = (Stream, bool, Instant);
+
 /// What the fetches of a data thread share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) limiter: RateLimiter,
-    idle: Mutex<BTreeMap<Endpoint, Vec<(Stream, bool, Instant)>>>,
+    idle: Mutex<BTreeMap<Endpoint, Vec<Idle>>>,
     epoch: Instant,
     /// When the write that is under way began, in ms since `epoch` plus 1; 0 if none is.
     writing_since: AtomicU64,

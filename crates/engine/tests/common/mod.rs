@@ -1,6 +1,6 @@
 //! What the engine's tests share: an engine, a folder, and a download followed to its outcome.
 
-#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part")]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each test file uses its part")]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

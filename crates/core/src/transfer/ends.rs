@@ -1,0 +1,326 @@
+//! What the end of a fetch means, and what a failure does to the rest.
+
+use super::*;
+
+impl Transfer {
+    pub(super) fn on_end(
+        &mut self,
+        segment: SegmentId,
+        end: End,
+        received: u64,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        if !self.fetches.contains_key(&segment) {
+            return;
+        }
+        if let Some(fetch) = self.fetches.get_mut(&segment) {
+            fetch.received = fetch.received.max(received);
+        }
+        match end {
+            End::Finished { pos, whole_body, flat } => {
+                self.finished(segment, pos, whole_body, flat, now, out)
+            }
+            End::Differs { at } => self.differs(segment, at, now, out),
+            End::Failed(failure) => self.failed(segment, failure, now, out),
+        }
+        self.settle(now, out);
+        self.replenish(now, out);
+    }
+
+    pub(super) fn finished(
+        &mut self,
+        segment: SegmentId,
+        pos: u64,
+        whole_body: bool,
+        flat: bool,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(fetch) = self.fetches.get(&segment).cloned() else { return };
+        if let Kind::Window(window) = fetch.kind {
+            self.remove(segment);
+            self.window_ended(fetch.mirror, window, pos, flat, now, out);
+            return;
+        }
+        self.count(Count { segment, pos, received: fetch.received, limited: false }, now);
+        self.remove(segment);
+        let open = self.length().is_none();
+        if open && whole_body && fetch.end == u64::MAX && self.have.run_end(0) >= pos {
+            // The body ended as it should: now the length is known.
+            if let Some(identity) = &mut self.identity {
+                identity.length = Some(pos);
+                self.codings.clear();
+                out.push(Action::Learned(self.record()));
+            }
+            if self.have.is_empty() {
+                self.finish(out);
+            }
+        } else if whole_body && pos < fetch.end && pos > fetch.start && fetch.range.is_some() {
+            // Less than was asked: what came is kept, and no more is asked at a time.
+            let cap = (pos - fetch.start).max(SEAM);
+            self.remotes[fetch.mirror].cap = Some(cap);
+        } else if whole_body && pos <= fetch.start && Some(pos) != self.length() {
+            let failure = Failure::new(Code::EndedEarly, "the answer held nothing of what was asked for");
+            self.after_failure(&fetch, failure, now, out);
+        }
+    }
+
+    /// A fetch failed: first what it means for the mirror, then whether to wait or give up.
+    pub(super) fn failed(
+        &mut self,
+        segment: SegmentId,
+        failure: Failure,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(fetch) = self.remove(segment) else { return };
+        if let State::Preparing { held: Some((held, _)) } = &self.state
+            && *held == segment
+        {
+            self.state = State::Preparing { held: None };
+            return;
+        }
+        if let Kind::Window(window) = fetch.kind
+            && let Some(sampling) = self.sampling_of(fetch.mirror)
+        {
+            sampling.put_back(window);
+        }
+        self.after_failure(&fetch, failure, now, out);
+    }
+
+    pub(super) fn after_failure(
+        &mut self,
+        fetch: &Fetch,
+        failure: Failure,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        if let Remedy::Wait { on } = failure.remedy {
+            self.drop_all(out);
+            self.state = State::Machine { failure: failure.clone() };
+            out.push(Action::Tell(EventKind::Waiting { failure: failure.clone(), retry_in: Duration::ZERO }));
+            out.push(Action::AwaitMachine { need: on, failure });
+            return;
+        }
+        let alone = self.fetches.is_empty();
+        let asked = match failure.remedy {
+            Remedy::Retry { after } => after,
+            _ => None,
+        };
+        let ranged = fetch.range.is_some();
+        let remote = &mut self.remotes[fetch.mirror];
+        match failure.code {
+            // Ranges are refused: nothing of the kind is asked again in this run.
+            Code::RangeMismatch | Code::RangesRefused if ranged && remote.ranges != Some(true) => {
+                remote.ranges = Some(false);
+            }
+            Code::RangeMismatch | Code::RangesRefused if ranged => {
+                remote.strikes += 1;
+                if remote.strikes >= 3 {
+                    remote.ranges = Some(false);
+                }
+            }
+            _ => {}
+        }
+        if !alone {
+            self.secondary_failure(fetch, &failure, asked, now, out);
+            return;
+        }
+        match failure.remedy {
+            Remedy::Elsewhere
+                if matches!(failure.code, Code::RangeMismatch | Code::RangesRefused) && ranged =>
+            {
+                self.wait_or_leave(fetch.mirror, failure, asked, now, out);
+            }
+            Remedy::Elsewhere | Remedy::GiveUp | Remedy::Restart => {
+                self.leave(fetch.mirror, failure, now, out)
+            }
+            Remedy::Retry { .. } | Remedy::Wait { .. } => {
+                let failure = self.say_how_far(failure);
+                self.wait_or_leave(fetch.mirror, failure, asked, now, out);
+            }
+        }
+    }
+
+    /// One connection of several failed: the others go on, and this mirror gets no more than them
+    /// for a while.
+    pub(super) fn secondary_failure(
+        &mut self,
+        fetch: &Fetch,
+        failure: &Failure,
+        asked: Option<Duration>,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        let alive = self.fetches.values().filter(|f| f.mirror == fetch.mirror).count();
+        let accepted = self.fetches.values().filter(|f| f.mirror == fetch.mirror && f.accepted).count();
+        let first_wait = self.request.options.retry_wait;
+        let pause = asked.unwrap_or(first_wait).max(first_wait.min(Duration::from_millis(500)));
+        let remote = &mut self.remotes[fetch.mirror];
+        let refused = match failure.code {
+            Code::Busy => true,
+            Code::NotFound | Code::Forbidden | Code::AuthRequired | Code::UnexpectedStatus => true,
+            Code::ConnectFailed | Code::ConnectionLost | Code::ProtocolError => !fetch.accepted,
+            _ => false,
+        };
+        remote.not_before = remote.not_before.max(now + pause);
+        if refused {
+            if failure.code == Code::Busy || remote.refusals >= 2 {
+                remote.ceiling = remote.ceiling.min(accepted.max(1));
+                out.push(Action::HostLimit { url: fetch.url.clone(), connections: remote.ceiling });
+            }
+            remote.refusals += 1;
+            if matches!(failure.code, Code::NotFound | Code::Forbidden | Code::AuthRequired) {
+                // A link that is good for one request, perhaps: what is alive is all there will be.
+                remote.ceiling = remote.ceiling.min(alive.max(1));
+            }
+            self.ramp.settled = true;
+            self.ramp.target = self.ramp.target.min(accepted.max(1)).max(1);
+        }
+        out.push(Action::WakeAt(now + pause));
+    }
+
+    pub(super) fn wait_or_leave(
+        &mut self,
+        mirror: usize,
+        failure: Failure,
+        asked: Option<Duration>,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        let dead_redirect =
+            matches!(failure.code, Code::ResolveFailed | Code::ConnectFailed | Code::ConnectTimeout);
+        if dead_redirect {
+            self.remotes[mirror].current = None;
+        }
+        let wait = self.retry.failed(asked, now, &mut self.dice);
+        let Some(wait) = wait else {
+            self.leave(mirror, failure, now, out);
+            return;
+        };
+        self.remotes[mirror].not_before = now + wait;
+        // Connections are added again from the beginning once something answers.
+        self.ramp = Ramp { target: 1, settled: false, since: None, received: 0, speed: 0.0 };
+        self.remotes[mirror].refusals = 0;
+        if self.choose_mirror(now).is_some() {
+            self.go_on(now, out);
+            return;
+        }
+        let until =
+            self.remotes.iter().filter(|r| r.is_usable()).map(|r| r.not_before).min().unwrap_or(now + wait);
+        let retry_in = until.saturating_duration_since(now);
+        out.push(Action::Tell(EventKind::Waiting { failure: failure.clone(), retry_in }));
+        self.state = State::Waiting { until, failure };
+        out.push(Action::WakeAt(until));
+    }
+
+    /// This mirror, or this redirect of it, is done.
+    pub(super) fn leave(&mut self, mirror: usize, failure: Failure, now: Instant, out: &mut Vec<Action>) {
+        let remote = &mut self.remotes[mirror];
+        if remote.current.is_some() && !remote.went_back {
+            // The target of a redirect died: the original link may lead to a living one.
+            remote.went_back = true;
+            remote.current = None;
+            self.go_on(now, out);
+            return;
+        }
+        remote.admission = Admission::Dropped(failure.clone());
+        if self.only_mirror == Some(mirror) {
+            self.only_mirror = None;
+        }
+        self.retry.progress();
+        if self.remotes.iter().any(Remote::is_usable) {
+            if self.remotes.len() > 1 {
+                out.push(Action::Tell(EventKind::Notice { message: format!("leaving a mirror: {failure}") }));
+            }
+            self.after_leaving(now, out);
+            return;
+        }
+        let failure = self.say_how_far(failure);
+        self.give_up(self.of_all_mirrors(failure), out);
+    }
+
+    /// The last mirror's failure, with what the others had to say.
+    pub(super) fn of_all_mirrors(&self, last: Failure) -> Failure {
+        let others: Vec<String> = self
+            .remotes
+            .iter()
+            .filter_map(|remote| match &remote.admission {
+                Admission::Dropped(failure) if failure.message != last.message => {
+                    Some(failure.message.clone())
+                }
+                _ => None,
+            })
+            .take(4)
+            .collect();
+        if others.is_empty() || last.message.contains(&others[0]) {
+            return last;
+        }
+        Failure { message: format!("{}; before that: {}", last.message, others.join("; ")), ..last }
+    }
+
+    pub(super) fn after_leaving(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if self.choose_mirror(now).is_some() {
+            self.go_on(now, out);
+        } else {
+            let until =
+                self.remotes.iter().filter(|r| r.is_usable()).map(|r| r.not_before).min().unwrap_or(now);
+            let failure = Failure::new(Code::NoMirrorLeft, "waiting for another mirror");
+            self.state = State::Waiting { until, failure };
+            out.push(Action::WakeAt(until));
+        }
+    }
+
+    pub(super) fn give_up(&mut self, failure: Failure, out: &mut Vec<Action>) {
+        self.drop_all(out);
+        self.state = State::Ended;
+        out.push(Action::GiveUp(failure));
+    }
+
+    /// A lost connection says how much came: that is what a person wants to know.
+    pub(super) fn say_how_far(&self, failure: Failure) -> Failure {
+        let cut = matches!(failure.code, Code::ConnectionLost | Code::EndedEarly | Code::Stalled);
+        match self.length().filter(|_| cut) {
+            Some(length) => Failure {
+                message: format!(
+                    "ended early, {} of {length} bytes are here: {}",
+                    self.have.total(),
+                    failure.message
+                ),
+                ..failure
+            },
+            None => failure,
+        }
+    }
+
+    /// Goes back to before the answer that was being prepared for.
+    pub(super) fn unprepare(&mut self) {
+        for remote in &mut self.remotes {
+            remote.identity = None;
+            if remote.is_admitted() {
+                remote.admission = Admission::Unknown;
+            }
+        }
+        self.codings.clear();
+        self.server_digests.clear();
+        self.answers = 0;
+        self.all_validated = true;
+        self.unrecorded = false;
+        self.proving = None;
+        self.start_from_found();
+    }
+
+    /// What may be recorded of the version of this run. While bytes from before are unproved it is
+    /// nothing; after a proof by samples it is nothing that a later run would take for a proof.
+    pub(super) fn record(&self) -> Identity {
+        let identity = self.identity.clone().unwrap_or_default();
+        if self.unrecorded {
+            Identity { length: identity.length, ..Identity::default() }
+        } else if self.sampled {
+            Identity { etag: None, date_is_strong: false, ..identity }
+        } else {
+            identity
+        }
+    }
+}

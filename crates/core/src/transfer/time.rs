@@ -1,0 +1,208 @@
+//! What passing time shows: silence, crawling, speed.
+
+use super::*;
+
+impl Transfer {
+    pub(super) fn on_tick(
+        &mut self,
+        counts: &[Count],
+        disk_blocked: bool,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        self.disk_blocked = disk_blocked;
+        for count in counts {
+            self.count(*count, now);
+        }
+        let elapsed = self.last_tick.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
+        self.last_tick = Some(now);
+        if disk_blocked {
+            // Time blocked in a write is nobody's silence.
+            for fetch in self.fetches.values_mut() {
+                fetch.last_heard += elapsed;
+            }
+        }
+        match &self.state {
+            State::Waiting { until, .. } => {
+                if now >= *until {
+                    self.go_on(now, out);
+                } else {
+                    out.push(Action::WakeAt(*until));
+                }
+            }
+            State::Probing | State::Preparing { .. } | State::Proving | State::Fetching => {
+                if !disk_blocked {
+                    self.drop_the_silent(now, out);
+                    self.replace_a_crawler(now, out);
+                    self.measure(now);
+                }
+                self.settle(now, out);
+                self.replenish(now, out);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn count(&mut self, count: Count, now: Instant) {
+        let Some(fetch) = self.fetches.get_mut(&count.segment) else { return };
+        if count.received > fetch.received || count.limited {
+            fetch.last_heard = now;
+        }
+        fetch.limited = count.limited;
+        let since = now.saturating_duration_since(self.last_tick.unwrap_or(fetch.asked_at)).as_secs_f64();
+        if since > 0.0 && fetch.accepted {
+            let rate = count.received.saturating_sub(fetch.received) as f64 / since;
+            // The last second or so counts; a long gap between ticks counts whole.
+            let weight = since.min(1.0);
+            fetch.speed += (rate - fetch.speed) * weight;
+        }
+        fetch.received = count.received;
+        let (kind, mirror, from, to) = (fetch.kind, fetch.mirror, fetch.pos, count.pos);
+        fetch.pos = fetch.pos.max(count.pos);
+        if let (false, Some(span)) = (matches!(kind, Kind::Window(_)), Span::new(from, to)) {
+            self.landed(mirror, span);
+        }
+    }
+
+    /// These bytes are on the disk and an answer of this run vouches for them.
+    pub(super) fn landed(&mut self, mirror: usize, span: Span) {
+        self.have.insert(span);
+        self.unproved.remove(span);
+        self.remotes[mirror].supplied.insert(span);
+        let total = self.have.total();
+        if total > self.high_water {
+            self.high_water = total;
+            self.retry.progress();
+            self.remotes[mirror].went_back = false;
+        }
+    }
+
+    pub(super) fn drop_the_silent(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let stall = self.request.options.stall;
+        let silent: Vec<SegmentId> = self
+            .fetches
+            .iter()
+            .filter(|(segment, f)| {
+                !self.is_held(**segment) && now.saturating_duration_since(f.last_heard) >= stall
+            })
+            .map(|(segment, _)| *segment)
+            .collect();
+        for segment in silent {
+            out.push(Action::Drop { segment });
+            let failure = Failure::new(Code::Stalled, format!("nothing came for {} s", stall.as_secs()));
+            self.failed(segment, failure, now, out);
+        }
+        let Some(floor) = self.request.options.speed_min else { return };
+        let slow: Vec<SegmentId> = self
+            .fetches
+            .iter()
+            .filter(|(_, f)| f.accepted_at.is_some_and(|at| now.saturating_duration_since(at) >= stall))
+            .filter(|(_, f)| !f.limited && f.speed < floor as f64)
+            .map(|(segment, _)| *segment)
+            .collect();
+        for segment in slow {
+            out.push(Action::Drop { segment });
+            let failure = Failure::new(Code::TooSlow, format!("slower than {floor} bytes a second"));
+            self.failed(segment, failure, now, out);
+        }
+    }
+
+    /// A connection that crawls beside its siblings gives its place to a new one.
+    pub(super) fn replace_a_crawler(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let busy =
+            self.fetches.len() >= self.allow.min(self.ramp.target.min(self.request.options.connections));
+        if !matches!(self.state, State::Fetching) || !busy || self.replaced >= MOST_REPLACED {
+            return;
+        }
+        let limited = self.fetches.values().any(|f| f.limited);
+        let Some(segment) = plan::crawler(&self.running(now), CRAWL_PATIENCE).filter(|_| !limited) else {
+            return;
+        };
+        self.replaced += 1;
+        out.push(Action::Drop { segment });
+        self.remove(segment);
+    }
+
+    /// Adds connections while each addition brings speed.
+    pub(super) fn measure(&mut self, now: Instant) {
+        let received = self.received();
+        if let Some(since) = self.ramp.since {
+            let elapsed = now.saturating_duration_since(since);
+            if elapsed < RAMP_INTERVAL {
+                return;
+            }
+            let speed = received.saturating_sub(self.ramp.received) as f64 / elapsed.as_secs_f64();
+            self.speed = if self.speed == 0.0 { speed } else { self.speed * 0.7 + speed * 0.3 };
+            let full = self.fetches.values().filter(|f| f.accepted).count() >= self.ramp.target;
+            if full && !self.ramp.settled && self.ramp.target > 1 {
+                if speed > self.ramp.speed * 1.1 {
+                    self.ramp.speed = speed;
+                    self.ramp.target = (self.ramp.target * 2).min(self.request.options.connections.max(1));
+                } else {
+                    self.ramp.settled = true;
+                }
+            } else if full {
+                self.ramp.speed = self.ramp.speed.max(speed);
+            }
+        }
+        self.ramp.since = Some(now);
+        self.ramp.received = received;
+    }
+
+    /// Ends fetches whose bytes have come another way, and the download when all are here.
+    pub(super) fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if !matches!(self.state, State::Fetching) {
+            return;
+        }
+        let lost: Vec<SegmentId> = self
+            .fetches
+            .iter()
+            .filter(|(_, f)| f.kind == Kind::Segment && f.end != u64::MAX)
+            .filter(|(_, f)| Span::new(f.pos, f.end).is_some_and(|left| self.have.covers(left)))
+            .filter(|(_, f)| !self.compares(f))
+            .map(|(segment, _)| *segment)
+            .collect();
+        for segment in lost {
+            out.push(Action::Drop { segment });
+            self.remove(segment);
+        }
+        let Some(length) = self.length() else { return };
+        let Some(all) = Span::new(0, length) else {
+            self.finish(out);
+            return;
+        };
+        if self.have.covers(all) && !self.fetches.values().any(|f| self.compares(f)) {
+            self.finish(out);
+        }
+        let _ = now;
+    }
+
+    /// Whether this fetch still compares bytes that rest on nothing else.
+    pub(super) fn compares(&self, fetch: &Fetch) -> bool {
+        fetch.range.is_none()
+            && Span::new(fetch.pos, fetch.end).is_some_and(|left| self.unproved.total_within(left) > 0)
+    }
+
+    pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
+        self.drop_all(out);
+        if std::mem::take(&mut self.unrecorded) {
+            // Every byte from before was compared on the way, or a digest will tell.
+            out.push(Action::Learned(self.record()));
+        }
+        self.state = State::Verifying;
+        let proof = if self.sampled {
+            Proof::Sampled
+        } else if self.answers > 0 && self.all_validated {
+            Proof::Validator
+        } else if self.answers <= 1 {
+            Proof::Answers
+        } else {
+            Proof::Sampled
+        };
+        out.push(Action::Verify {
+            identity: self.identity.clone().unwrap_or_default(),
+            digests: self.server_digests.clone(),
+            proof,
+        });
+    }
+}
