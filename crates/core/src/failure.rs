@@ -253,4 +253,33 @@ mod tests {
         assert_eq!(words.len(), Code::ALL.len());
         assert!(words.iter().all(|w| w.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
     }
+
+    /// A remedy as the table for people has it.
+    fn remedy_word(remedy: Remedy) -> &'static str {
+        match remedy {
+            Remedy::Retry { .. } => "retry",
+            Remedy::Elsewhere => "elsewhere",
+            Remedy::Restart => "restart",
+            Remedy::Wait { on: Need::Space } => "wait (space)",
+            Remedy::Wait { on: Need::Permission } => "wait (permission)",
+            Remedy::Wait { on: Need::Disk } => "wait (disk)",
+            Remedy::GiveUp => "give-up",
+        }
+    }
+
+    #[test]
+    fn the_table_for_people_has_every_code_with_its_remedy_and_no_other() {
+        let table = include_str!("../../../docs/failures.md");
+        let rows: Vec<(&str, &str)> = table
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .filter_map(|row| {
+                let mut cells = row.split('|').map(str::trim);
+                Some((cells.next()?.trim_end_matches('`'), cells.next()?))
+            })
+            .collect();
+        let expected: Vec<(&str, &str)> =
+            Code::ALL.iter().map(|c| (c.word(), remedy_word(usual_remedy(*c)))).collect();
+        assert_eq!(rows, expected);
+    }
 }

@@ -1,0 +1,104 @@
+//! What no lint can say: unsafe code stands in `sys` modules alone, and every crate keeps to the lints of the
+//! workspace.
+//!
+//! That unsafe code is denied elsewhere is a lint, but a lint can be allowed anywhere with one line.
+#![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Every Rust file below a folder.
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// Whether unsafe code may stand in this file: `sys.rs`, or any file below a folder `sys`.
+fn is_sys(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "sys.rs")
+        || path.parent().is_some_and(|folder| folder.components().any(|part| part.as_os_str() == "sys"))
+}
+
+/// A line without its comment and without what stands in quotes.
+fn code(line: &str) -> String {
+    let (mut kept, mut quoted, mut escaped, mut before) = (String::new(), false, false, ' ');
+    for character in line.chars() {
+        match character {
+            '"' if !escaped => quoted = !quoted,
+            '/' if !quoted && before == '/' => break,
+            _ if !quoted => kept.push(character),
+            _ => {}
+        }
+        escaped = quoted && character == '\\' && !escaped;
+        before = character;
+    }
+    kept
+}
+
+/// The lines, from 1, that have unsafe code or allow it.
+fn unsafe_lines(text: &str) -> Vec<usize> {
+    let is_unsafe = |line: &str| {
+        code(line)
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .any(|word| matches!(word, "unsafe" | "unsafe_code"))
+    };
+    text.lines().enumerate().filter(|(_, line)| is_unsafe(line)).map(|(index, _)| index + 1).collect()
+}
+
+#[test]
+fn unsafe_code_stands_in_sys_modules_alone() {
+    let mut files = Vec::new();
+    sources(&crates(), &mut files);
+    assert!(files.len() > 50, "the whole workspace is looked at");
+    let offences: Vec<String> = files
+        .iter()
+        .filter(|path| !is_sys(path))
+        .flat_map(|path| {
+            let lines = unsafe_lines(&fs::read_to_string(path).unwrap());
+            lines.into_iter().map(move |line| format!("{}:{line}", path.display()))
+        })
+        .collect();
+    assert_eq!(offences, Vec::<String>::new());
+}
+
+#[test]
+fn unsafe_code_would_be_found_wherever_it_is_written() {
+    let text = "\
+//! unsafe is only spoken of here\n\
+let word = \"unsafe\"; // unsafe\n\
+let quote = \"\\\" unsafe\"; unsafe { call() }\n\
+#![allow(unsafe_code)]\n\
+unsafe fn f() {}\n\
+let unsafe_part = 1;\n";
+    assert_eq!(unsafe_lines(text), [3, 4, 5]);
+    let mut files = Vec::new();
+    sources(&crates(), &mut files);
+    assert!(
+        files.iter().any(|path| is_sys(path) && !unsafe_lines(&fs::read_to_string(path).unwrap()).is_empty()),
+        "there is unsafe code, and it is seen"
+    );
+    assert!(is_sys(Path::new("crates/a/src/sys.rs")) && is_sys(Path::new("crates/a/src/sys/b.rs")));
+    assert!(!is_sys(Path::new("crates/sys_a/src/lib.rs")) && !is_sys(Path::new("crates/a/src/my_sys.rs")));
+}
+
+#[test]
+fn every_crate_keeps_to_the_lints_of_the_workspace() {
+    let mut count = 0;
+    for entry in fs::read_dir(crates()).unwrap() {
+        let manifest = entry.unwrap().path().join("Cargo.toml");
+        let Ok(text) = fs::read_to_string(&manifest) else { continue };
+        assert!(text.contains("\n[lints]\nworkspace = true\n"), "{}", manifest.display());
+        count += 1;
+    }
+    assert!(count >= 6, "every crate is looked at");
+}

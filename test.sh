@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change is taken. Needs a Rust toolchain; the few other tools are installed
+# where that is allowed, else said to be missing.
+#
+#   ./test.sh              all of it
+#   ./test.sh --quick      without the fuzz targets, the documentation and the run as an ordinary user
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+quick=no
+for word in "$@"; do
+    case "$word" in
+        --quick) quick=yes ;;
+        *) echo "test.sh: unknown option $word (there is only --quick)" >&2; exit 2 ;;
+    esac
+done
+
+# Nothing is compiled twice, so what would help a second compilation only costs time and room.
+export CARGO_INCREMENTAL=0
+target=${CARGO_TARGET_DIR:-$PWD/target}
+export CARGO_TARGET_DIR=$target
+# The settings of whoever runs this are no concern of the tests.
+unset "${!TIDEGATE_@}"
+
+note() { printf '    %s\n' "$*"; }
+
+# step NAME COMMAND...: says what is done, and how long it took.
+step() {
+    local name=$1 began=$SECONDS
+    shift
+    printf '==> %s\n' "$name"
+    if "$@"; then
+        printf '    %s: %d s\n' "$name" $((SECONDS - began))
+    else
+        printf '    %s: FAILED after %d s\n' "$name" $((SECONDS - began)) >&2
+        exit 1
+    fi
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+may_install() {
+    command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+}
+
+# The C compiler is for one dependency (ring) and for the linker; the others are used by single tests, which
+# say so and pass where they are missing.
+tools() {
+    local missing=()
+    command -v cc >/dev/null || missing+=(gcc libc6-dev)
+    [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
+    command -v mkfs.ext4 >/dev/null || [ -x /usr/sbin/mkfs.ext4 ] || missing+=(e2fsprogs)
+    if [ ${#missing[@]} -gt 0 ]; then
+        if may_install; then
+            note "installing ${missing[*]}"
+            as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >/dev/null || true
+            as_root env DEBIAN_FRONTEND=noninteractive \
+                apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 2>&1 \
+                || note "could not be installed: ${missing[*]}"
+        else
+            note "missing, and not installed without being root: ${missing[*]}"
+        fi
+    fi
+    command -v cc >/dev/null || { note "no C compiler (cc): ring cannot be built"; return 1; }
+    rustup component add rustfmt clippy >/dev/null 2>&1 || true
+    cargo --version >/dev/null
+    note "$(rustc --version), $(nproc) processors, uid $(id -u)"
+}
+
+documentation() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
+}
+
+# Compiling is all that is asked here: running them needs a nightly compiler (see CONTRIBUTING.md). A check
+# links nothing, so the C++ runtime of libFuzzer need not be built; any path makes its build script content.
+fuzz_targets() {
+    CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a CUSTOM_LIBFUZZER_STD_CXX=none \
+        cargo check --manifest-path fuzz/Cargo.toml --locked --quiet
+}
+
+# What may be used of these crates is in deny.toml.
+licences() {
+    cargo deny --offline --log-level error check licenses bans sources
+}
+
+# The binaries that `cargo test` would run, one a line, with their whole paths.
+test_binaries() {
+    cargo test --workspace --locked --no-run 2>&1 \
+        | sed -n -e 's/.*Executable .*(\(.*\))$/\1/p' | sed -e "s,^[^/],$PWD/&,"
+}
+
+# Root may do what others may not, so what only passes as root proves little: everything that touches files,
+# sockets or processes runs once more as nobody. Each binary has five minutes.
+as_ordinary_user() {
+    if [ "$(id -u)" != 0 ] || ! command -v setpriv >/dev/null; then
+        note "not root (or no setpriv): the tests run as an ordinary user anyway, or only as root"
+        return 0
+    fi
+    local home log binary failed=0
+    home=$(mktemp -d)
+    log=$(mktemp)
+    chown 65534:65534 "$home"
+    nobody() {
+        (cd "$home" && env -i PATH="$PATH" HOME="$home" TMPDIR="$home" LANG=C.UTF-8 \
+            setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs "$@")
+    }
+    while read -r binary; do
+        case "${binary##*/}" in
+            # These know no files, sockets or processes, or are about the sources.
+            tidegate_core-* | tidegate_queue-* | arrows-* | fences-*) continue ;;
+        esac
+        if ! nobody test -x "$binary"; then
+            note "left out, since an ordinary user cannot reach it: $binary"
+        elif ! nobody timeout 300 "$binary" --quiet >"$log" 2>&1; then
+            note "as an ordinary user, ${binary##*/} failed:"
+            tail -n 60 "$log"
+            failed=1
+        fi
+    done < <(test_binaries)
+    rm -rf "$home" "$log"
+    return "$failed"
+}
+
+build() {
+    cargo test --workspace --locked --no-run --quiet
+}
+
+tests() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --workspace --locked --status-level slow --final-status-level slow
+    else
+        note "no cargo-nextest: using cargo test"
+        cargo test --workspace --locked --lib --bins --tests
+    fi
+}
+
+began=$SECONDS
+step "tools" tools
+step "format" cargo fmt --all --check
+step "format of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --check
+step "lints" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+if [ "$quick" = no ]; then
+    step "documentation" documentation
+    step "fuzz targets compile" fuzz_targets
+    if cargo deny --version >/dev/null 2>&1; then
+        step "licences" licences
+    fi
+fi
+step "build" build
+step "documentation's examples" cargo test --workspace --locked --doc --quiet
+if [ "$quick" = no ]; then
+    step "tests as an ordinary user" as_ordinary_user
+fi
+step "tests" tests
+printf '==> all is well after %d s\n' $((SECONDS - began))
