@@ -50,6 +50,12 @@ impl Request {
         })
     }
 
+    /// The same request for a fresh link to the same file.
+    #[must_use]
+    pub fn with_link(&self, link: Mirror) -> Self {
+        Self { mirrors: vec![link], ..self.clone() }
+    }
+
     /// Where the file may be fetched from, at least one place, the preferred first.
     pub fn mirrors(&self) -> &[Mirror] {
         &self.mirrors

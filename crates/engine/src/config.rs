@@ -1,9 +1,13 @@
 //! What an engine is told once, at its start.
 
 use crate::connect::NetworkConfig;
+use std::fmt;
+use std::sync::Arc;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::Limits;
 use tidegate_core::netrc::Netrc;
+use tidegate_core::request::{Credentials, Mirror};
+use tidegate_core::{DownloadId, Failure};
 use url::Url;
 
 /// Settings of an engine. Nothing here is read from files, environment or arguments: whoever starts
@@ -22,6 +26,25 @@ pub struct Config {
     pub user_agent: Option<String>,
     /// The page that a download is said to come from. Never sent from https to http.
     pub referer: Option<Url>,
+    /// Whom to ask when a download lacks a password or its link has expired.
+    pub ask: Option<Arc<dyn Ask>>,
     /// Decides whatever is left to chance; `None` takes a new seed. For tests.
     pub seed: Option<u64>,
+}
+
+/// Answers what a download cannot know by itself. Called on a thread of that download, so it may take
+/// its time (a person may have to type); the download waits, and nobody else does.
+pub trait Ask: Send + Sync + fmt::Debug {
+    /// The server at `url` wants a user and password. `None` lets the download fail.
+    fn credentials(&self, id: DownloadId, url: &Url) -> Option<Credentials> {
+        let _ = (id, url);
+        None
+    }
+
+    /// The link is dead, as `failure` says; a fresh link to the same file goes on where it stopped.
+    /// `None` lets the download fail.
+    fn fresh_link(&self, id: DownloadId, failure: &Failure) -> Option<Mirror> {
+        let _ = (id, failure);
+        None
+    }
 }

@@ -4,6 +4,7 @@
 //! questions (prepare, verify), save every ten seconds, publish, tell the outcome. It decides what
 //! lands where, and nothing about the network.
 
+use crate::config::Ask;
 use crate::engine::{FromCold, Inbox, Start, ToCold};
 use crate::landing::{Begin, Found as Landed, Landing, LandingRequest, disk_failure};
 use crate::part_file::Basis;
@@ -11,11 +12,12 @@ use crate::target::{StreamTarget, Target};
 use crate::verify;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_core::checkpoint::Link;
 use tidegate_core::failure::Need;
@@ -40,6 +42,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A block of another tool's leftover that holds only zeros is taken for room that was reserved.
 const BLOCK: usize = 4 << 10;
 
+/// How often somebody is asked for what one download lacks.
+const MOST_ASKED: u32 = 5;
+
 /// Names the disk of downloads that write to none.
 const NO_DISK: u64 = u64::MAX;
 
@@ -52,7 +57,14 @@ pub(crate) struct Download {
     pub(crate) events: SyncSender<Event>,
     /// Set from outside when hashing should stop.
     pub(crate) cancel: Arc<AtomicBool>,
+    /// Whom to ask for what it lacks.
+    pub(crate) ask: Option<Arc<dyn Ask>>,
+    /// Where the bytes go in order, if not where the request says.
+    pub(crate) output: Mutex<Option<Output>>,
 }
+
+/// Something that takes bytes in order.
+pub(crate) type Output = Box<dyn Write + Send>;
 
 /// Why the story ends before the file is whole.
 enum Ending {
@@ -97,10 +109,17 @@ impl Download {
     }
 
     fn story(&self) -> Result<EventKind, Ending> {
-        match self.request.destination.clone() {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (self.request.destination.clone(), output) {
             _ if self.request.options.dry_run => self.only_ask(),
-            Destination::Stdout => self.to_stream(),
-            Destination::File { dir, name, adopt } => self.to_file(dir, name, adopt),
+            (_, Some(output)) => self.to_stream(output, "the stream"),
+            (Destination::Stdout, None) => {
+                let failure =
+                    |error: std::io::Error| disk_failure("write", Path::new("standard output"), &error);
+                let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(failure)?;
+                self.to_stream(Box::new(File::from(out)), "standard output")
+            }
+            (Destination::File { dir, name, adopt }, None) => self.to_file(dir, name, adopt),
         }
     }
 
@@ -143,7 +162,8 @@ impl Download {
             .part()
             .file_system()
             .map_err(|e| disk_failure("look at", &file.landing.part_path(), &e))?;
-        self.begin(file.found.clone(), file.target(), disk);
+        file.disk = disk;
+        self.begin(self.request.clone(), file.found.clone(), file.target(), disk);
         let outcome = file.follow();
         file.close(outcome)
     }
@@ -172,12 +192,11 @@ impl Download {
 
     // ---- to a stream ----------------------------------------------------------------------------
 
-    fn to_stream(&self) -> Result<EventKind, Ending> {
-        let failure = |error: std::io::Error| disk_failure("write", Path::new("standard output"), &error);
-        let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(failure)?;
+    fn to_stream(&self, output: Output, called: &'static str) -> Result<EventKind, Ending> {
         let wanted: Vec<Algorithm> = self.request.digests.iter().map(Digest::algorithm).collect();
-        let stream = Arc::new(StreamTarget::new(File::from(out), &wanted));
-        self.begin(Found::Nothing, Target::Stream(Arc::clone(&stream)), NO_DISK);
+        let stream = Arc::new(StreamTarget::new(output, called, &wanted));
+        self.begin(self.request.clone(), Found::Nothing, Target::Stream(Arc::clone(&stream)), NO_DISK);
+        let mut asked = 0;
         loop {
             match self.next_wish(Duration::from_secs(60)) {
                 Wish::Prepare(preparation) => {
@@ -211,7 +230,13 @@ impl Download {
                     let proof = if found.is_empty() { proof } else { Proof::Digest };
                     return Ok(EventKind::Completed { path: None, length, proof, already: false, received });
                 }
-                Wish::AwaitMachine(failure) | Wish::GiveUp(failure) => return Err(failure.into()),
+                Wish::GiveUp(failure) => {
+                    // What went out cannot be proved to be of another link's file.
+                    let help = self.help(&failure, &mut asked).filter(|_| stream.written() == 0);
+                    let Some(request) = help else { return Err(failure.into()) };
+                    self.begin(request, Found::Nothing, Target::Stream(Arc::clone(&stream)), NO_DISK);
+                }
+                Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }),
                 Wish::End => return Err(Ending::Told(EventKind::Paused { have: stream.written() })),
@@ -224,7 +249,8 @@ impl Download {
 
     /// Asks which file it is, and stops before fetching it.
     fn only_ask(&self) -> Result<EventKind, Ending> {
-        self.begin(Found::Nothing, Target::Nowhere, NO_DISK);
+        self.begin(self.request.clone(), Found::Nothing, Target::Nowhere, NO_DISK);
+        let mut asked = 0;
         loop {
             match self.next_wish(Duration::from_secs(60)) {
                 Wish::Prepare(preparation) => {
@@ -251,7 +277,11 @@ impl Download {
                         received: 0,
                     });
                 }
-                Wish::GiveUp(failure) | Wish::AwaitMachine(failure) => return Err(failure.into()),
+                Wish::GiveUp(failure) => match self.help(&failure, &mut asked) {
+                    Some(request) => self.begin(request, Found::Nothing, Target::Nowhere, NO_DISK),
+                    None => return Err(failure.into()),
+                },
+                Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::End => return Err(Ending::Told(EventKind::Paused { have: 0 })),
                 Wish::Paused => self.tell(EventKind::Paused { have: 0 }),
@@ -267,8 +297,8 @@ impl Download {
         self.request.mirrors()[0].url()
     }
 
-    fn begin(&self, found: Found, target: Target, disk: u64) {
-        let start = Start { id: self.id, request: self.request.clone(), found, target, disk };
+    fn begin(&self, request: Request, found: Found, target: Target, disk: u64) {
+        let start = Start { id: self.id, request, found, target, disk };
         let _ = self.control.send(Inbox::Start(Box::new(start)));
     }
 
@@ -294,6 +324,25 @@ impl Download {
             resumable,
             content_type: content_type.cloned(),
         });
+    }
+
+    /// What somebody who was asked knows better, after the control thread gave up: the same request with
+    /// a password or a fresh link. Asked a few times at most.
+    fn help(&self, failure: &Failure, asked: &mut u32) -> Option<Request> {
+        let ask = self.ask.as_ref().filter(|_| *asked < MOST_ASKED)?;
+        *asked += 1;
+        match failure.code {
+            Code::AuthRequired => {
+                let credentials = Some(ask.credentials(self.id, self.url())?);
+                let mut request = self.request.clone();
+                request.credentials = credentials;
+                Some(request)
+            }
+            Code::NotFound | Code::Forbidden => {
+                Some(self.request.with_link(ask.fresh_link(self.id, failure)?))
+            }
+            _ => None,
+        }
     }
 
     /// The next thing to do; what is only to be told is told on the way.
@@ -332,6 +381,10 @@ struct FileSide<'a> {
     final_name: Option<OsString>,
     /// It was prepared, so there may be something to save.
     ready: bool,
+    /// Names the disk that the part is on.
+    disk: u64,
+    /// How often somebody was asked for what it lacks.
+    asked: u32,
     last_durable: Instant,
 }
 
@@ -362,6 +415,8 @@ impl<'a> FileSide<'a> {
             link,
             final_name: None,
             ready: false,
+            disk: NO_DISK,
+            asked: 0,
             last_durable: Instant::now(),
         })
     }
@@ -409,7 +464,7 @@ impl<'a> FileSide<'a> {
                     }
                 }
                 Wish::AwaitMachine(failure) => self.await_machine(failure)?,
-                Wish::GiveUp(failure) => return Err(failure.into()),
+                Wish::GiveUp(failure) => self.go_on_with_help(failure)?,
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => {
                     self.make_durable()?;
@@ -428,6 +483,17 @@ impl<'a> FileSide<'a> {
                 Wish::Save => {}
             }
         }
+    }
+
+    /// Goes on where it stopped, with what somebody knows better.
+    fn go_on_with_help(&mut self, failure: Failure) -> Result<(), Ending> {
+        let Some(request) = self.download.help(&failure, &mut self.asked) else { return Err(failure.into()) };
+        if self.ready {
+            let part = self.landing.part();
+            self.found = Found::Recorded { identity: part.identity(), spans: part.have() };
+        }
+        self.download.begin(request, self.found.clone(), self.target(), self.disk);
+        Ok(())
     }
 
     /// The server has told which file it is: makes the part ready for it, before its first byte.

@@ -377,9 +377,9 @@ impl Control {
                 }
                 self.hand(id, Input::Head { segment, answer }, now);
             }
-            Report::Ended { end, received } => {
+            Report::Ended { end, pos, received } => {
                 hot.fetches.remove(&segment);
-                self.hand(id, Input::Ended { segment, end, received }, now);
+                self.hand(id, Input::Ended { segment, end, pos, received }, now);
             }
         }
     }

@@ -66,7 +66,7 @@ pub(crate) enum Report {
     /// The head of an answer; its body waits for the verdict.
     Head { answer: Box<Answer>, verdict: oneshot::Sender<Verdict> },
     /// It is over.
-    Ended { end: End, received: u64 },
+    Ended { end: End, pos: u64, received: u64 },
 }
 
 /// What becomes of an answer whose head was told.
@@ -123,8 +123,9 @@ impl Guard<'_> {
     }
 
     fn report(&self, end: End) {
-        let received = self.job.cell.received.load(Ordering::Relaxed);
-        (self.job.report)(self.job.download, self.job.segment, Report::Ended { end, received });
+        let cell = &self.job.cell;
+        let (pos, received) = (cell.pos.load(Ordering::Relaxed), cell.received.load(Ordering::Relaxed));
+        (self.job.report)(self.job.download, self.job.segment, Report::Ended { end, pos, received });
     }
 }
 

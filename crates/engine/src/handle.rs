@@ -20,12 +20,14 @@
 //! # }
 //! ```
 
+use crate::config::Ask;
 use crate::config::Config;
 use crate::connect::Network;
-use crate::download::Download;
+use crate::download::{Download, Output};
 use crate::engine::{Control, Inbox};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -72,6 +74,7 @@ impl Engine {
         let (control, inbox) = sync_channel(INBOX);
         let (events, taken) = sync_channel(EVENTS);
         let sender = control.clone();
+        let ask = config.ask.clone();
         let spawned = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || Control::new(config, network, inbox, sender).run());
@@ -84,6 +87,7 @@ impl Engine {
             next: AtomicU64::new(1),
             cancels: Mutex::new(BTreeMap::new()),
             threads: Mutex::new(vec![thread]),
+            ask,
         };
         Ok(EngineHandle { shared: Arc::new(shared) })
     }
@@ -105,6 +109,7 @@ struct Shared {
     next: AtomicU64,
     cancels: Mutex<BTreeMap<DownloadId, Weak<AtomicBool>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    ask: Option<Arc<dyn Ask>>,
 }
 
 impl fmt::Debug for EngineHandle {
@@ -119,6 +124,24 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended, or 1,024 downloads are running already.
     pub fn start(&self, request: Request) -> Result<DownloadId, Failure> {
+        self.start_download(request, None)
+    }
+
+    /// Starts a download whose bytes go to `output` in their order, whatever the request's destination
+    /// says: a pipe, an open file, a decoder. What went out cannot be taken back, so a file that changes
+    /// in the middle is a failure, and nothing is kept for another run.
+    ///
+    /// # Errors
+    /// As [`EngineHandle::start`].
+    pub fn start_into(
+        &self,
+        request: Request,
+        output: impl Write + Send + 'static,
+    ) -> Result<DownloadId, Failure> {
+        self.start_download(request, Some(Box::new(output)))
+    }
+
+    fn start_download(&self, request: Request, output: Option<Output>) -> Result<DownloadId, Failure> {
         let shared = &*self.shared;
         let id = DownloadId(shared.next.fetch_add(1, Ordering::Relaxed));
         let cancel = Arc::new(AtomicBool::new(false));
@@ -135,7 +158,8 @@ impl EngineHandle {
         let (cold, from_control) = sync_channel(COLD);
         self.send(Inbox::Register { id, cold })?;
         let (control, events) = (shared.control.clone(), shared.events.clone());
-        let download = Download { id, request, control, from_control, events, cancel };
+        let (ask, output) = (shared.ask.clone(), Mutex::new(output));
+        let download = Download { id, request, control, from_control, events, cancel, ask, output };
         let spawned =
             std::thread::Builder::new().name(format!("download-{id}")).spawn(move || download.run());
         match spawned {

@@ -24,7 +24,7 @@ pub mod sys;
 mod target;
 pub mod verify;
 
-pub use config::Config;
+pub use config::{Ask, Config};
 pub use failure::FetchError;
 pub use handle::{Engine, EngineHandle};
 pub use limiter::RateLimiter;

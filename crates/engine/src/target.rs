@@ -1,10 +1,10 @@
 //! Where the bytes of a body go: a part file, or standard output in order.
 
+use crate::download::Output;
 use crate::part_file::{PartFile, Version, WriteError};
 use crate::verify::Hasher;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::{Algorithm, Digest, Failure};
@@ -68,7 +68,7 @@ impl Target {
                 })
             }
             (Self::Stream(stream), _) => stream.write_at(offset, bytes).map_err(|error| {
-                crate::landing::disk_failure("write", std::path::Path::new("standard output"), &error)
+                crate::landing::disk_failure("write to", std::path::Path::new(stream.called), &error)
             }),
             (Self::Part { .. } | Self::Nowhere, _) => {
                 Err(Failure::new(tidegate_core::Code::Internal, "bytes came for a file that is not open"))
@@ -100,11 +100,12 @@ impl Target {
 /// Standard output (or another stream): bytes leave in order and cannot be taken back. The last of
 /// them are kept, so that an answer after an interruption can be compared with what went before.
 pub(crate) struct StreamTarget {
+    called: &'static str,
     state: Mutex<StreamState>,
 }
 
 struct StreamState {
-    out: File,
+    out: Output,
     at: u64,
     tail: VecDeque<u8>,
     hashers: Vec<Hasher>,
@@ -118,9 +119,9 @@ impl std::fmt::Debug for StreamTarget {
 
 impl StreamTarget {
     /// A stream; digests are computed on the way.
-    pub(crate) fn new(out: File, algorithms: &[Algorithm]) -> Self {
+    pub(crate) fn new(out: Output, called: &'static str, algorithms: &[Algorithm]) -> Self {
         let hashers = algorithms.iter().map(|a| Hasher::new(*a)).collect();
-        Self { state: Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers }) }
+        Self { called, state: Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers }) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, StreamState> {
@@ -155,6 +156,7 @@ impl StreamTarget {
             return Err(io::Error::other("bytes came out of order for a stream"));
         }
         state.out.write_all(bytes)?;
+        state.out.flush()?;
         state.at += bytes.len() as u64;
         state.hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
         let last = &bytes[bytes.len().saturating_sub(TAIL)..];

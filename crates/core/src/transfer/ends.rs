@@ -3,19 +3,9 @@
 use super::*;
 
 impl Transfer {
-    pub(super) fn on_end(
-        &mut self,
-        segment: SegmentId,
-        end: End,
-        received: u64,
-        now: Instant,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn on_end(&mut self, segment: SegmentId, end: End, now: Instant, out: &mut Vec<Action>) {
         if !self.fetches.contains_key(&segment) {
             return;
-        }
-        if let Some(fetch) = self.fetches.get_mut(&segment) {
-            fetch.received = fetch.received.max(received);
         }
         match end {
             End::Finished { pos, whole_body, flat } => {
@@ -43,7 +33,6 @@ impl Transfer {
             self.window_ended(fetch.mirror, window, pos, flat, now, out);
             return;
         }
-        self.count(Count { segment, pos, received: fetch.received, limited: false }, now);
         self.remove(segment);
         let open = self.length().is_none();
         if open && whole_body && fetch.end == u64::MAX && self.have.run_end(0) >= pos {
@@ -237,7 +226,6 @@ impl Transfer {
             self.after_leaving(now, out);
             return;
         }
-        let failure = self.say_how_far(failure);
         self.give_up(self.of_all_mirrors(failure), out);
     }
 

@@ -193,6 +193,8 @@ pub enum Input<'a> {
         segment: SegmentId,
         /// How.
         end: End,
+        /// As in [`Count::pos`], at its end.
+        pos: u64,
         /// Bytes received by it in all.
         received: u64,
     },

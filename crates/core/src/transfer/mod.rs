@@ -292,7 +292,10 @@ impl Transfer {
                 }
             }
             Input::Head { segment, answer } => self.on_head(segment, *answer, now, &mut out),
-            Input::Ended { segment, end, received } => self.on_end(segment, end, received, now, &mut out),
+            Input::Ended { segment, end, pos, received } => {
+                self.count(Count { segment, pos, received, limited: false }, now);
+                self.on_end(segment, end, now, &mut out);
+            }
             Input::Tick { counts, disk_blocked } => self.on_tick(counts, disk_blocked, now, &mut out),
             Input::Allow(connections) => {
                 self.allow = connections;

@@ -197,10 +197,10 @@ impl World {
         let amount = 1 + self.dice.below(48 * KIB);
         let run = self.running.get_mut(&segment)?;
         if cut {
-            let received = run.received;
+            let (pos, received) = (run.at, run.received);
             self.running.remove(&segment);
             let failure = Failure::new(Code::ConnectionLost, "reset");
-            return Some(Input::Ended { segment, end: End::Failed(failure), received });
+            return Some(Input::Ended { segment, end: End::Failed(failure), pos, received });
         }
         if !run.headed {
             let answer = self.answer(segment);
@@ -215,7 +215,7 @@ impl World {
                 if let Some(at) = (done..known).find(|at| self.disk[*at as usize] != byte(run.version, *at)) {
                     let received = run.received;
                     self.running.remove(&segment);
-                    return Some(Input::Ended { segment, end: End::Differs { at }, received });
+                    return Some(Input::Ended { segment, end: End::Differs { at }, pos: at, received });
                 }
                 done = known;
                 continue;
@@ -243,6 +243,7 @@ impl World {
             return Some(Input::Ended {
                 segment,
                 end: End::Finished { pos, whole_body, flat: false },
+                pos,
                 received,
             });
         }

@@ -56,7 +56,7 @@ impl Transfer {
             let weight = since.min(1.0);
             fetch.speed += (rate - fetch.speed) * weight;
         }
-        fetch.received = count.received;
+        fetch.received = fetch.received.max(count.received);
         let (kind, mirror, from, to) = (fetch.kind, fetch.mirror, fetch.pos, count.pos);
         fetch.pos = fetch.pos.max(count.pos);
         if let (false, Some(span)) = (matches!(kind, Kind::Window(_)), Span::new(from, to)) {
