@@ -128,3 +128,28 @@ fn every_test_that_the_design_cites_is_there() {
 fn a_cited_test_that_is_not_there_would_be_found() {
     assert_eq!(tests_cited("see `core/a_b_c.rs`, *`a_b_c`* and `SEAM`, `x_y`, a_b_d"), ["a_b_c"]);
 }
+
+/// The names in a table of a manifest.
+fn names_below<'a>(manifest: &'a str, heading: &str) -> Vec<&'a str> {
+    let table = manifest.split_once(heading).map_or("", |(_, rest)| rest);
+    table
+        .lines()
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split(['.', ' ', '=']).next().filter(|name| !name.is_empty()))
+        .filter(|name| !name.starts_with("tidegate"))
+        .collect()
+}
+
+#[test]
+fn every_dependency_is_justified_and_none_is_spoken_of_that_is_not_there() {
+    let root = crates().join("..");
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let text = fs::read_to_string(root.join("docs/dependencies.md")).unwrap();
+    let mut there = names_below(&manifest, "\n[workspace.dependencies]\n");
+    let mut justified: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    there.sort_unstable();
+    justified.sort_unstable();
+    assert!(there.len() > 20, "the table is found");
+    assert_eq!(justified, there);
+}
