@@ -48,9 +48,10 @@ may_install() {
 # The C compiler is for one dependency (ring) and for the linker; the others are used by single tests, which
 # say so and pass where they are missing.
 tools() {
-    local missing=()
+    local missing=() tool
     command -v cc >/dev/null || missing+=(gcc libc6-dev)
-    [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
+    # Not where a service manager would start it as a server of the machine.
+    [ -x /usr/sbin/nginx ] || [ -d /run/systemd/system ] || missing+=(nginx-light)
     command -v mkfs.ext4 >/dev/null || [ -x /usr/sbin/mkfs.ext4 ] || missing+=(e2fsprogs)
     if [ ${#missing[@]} -gt 0 ]; then
         if may_install; then
@@ -64,13 +65,16 @@ tools() {
         fi
     fi
     command -v cc >/dev/null || { note "no C compiler (cc): ring cannot be built"; return 1; }
-    rustup component add rustfmt clippy >/dev/null 2>&1 || true
-    cargo --version >/dev/null
+    for tool in fmt clippy; do
+        cargo "$tool" --version >/dev/null 2>&1 && continue
+        note "adding cargo $tool"
+        rustup component add "${tool/fmt/rustfmt}" >/dev/null
+    done
     note "$(rustc --version), $(nproc) processors, uid $(id -u)"
 }
 
 documentation() {
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 }
 
 # Compiling is all that is asked here: running them needs a nightly compiler (see CONTRIBUTING.md). A check

@@ -6,7 +6,7 @@
 //!   `http` can neither replace one nor push one out.
 //! - `__Secure-` and `__Host-` names must keep what they promise.
 //! - A cookie for a whole public suffix (`com`, `co.uk`, `github.io`) is refused. The list here is a rule and a
-//!   few names, not the whole public list: see [`domain`]'s source for what it covers. Where it misses one,
+//!   few names, not the whole public list: see `domain`'s source for what it covers. Where it misses one,
 //!   sites below that suffix can set cookies for each other.
 //! - An address, and a host without a dot, only ever get their own cookies.
 //!

@@ -1,5 +1,5 @@
-//! What no lint can say: unsafe code stands in `sys` modules alone, and every crate keeps to the lints of the
-//! workspace.
+//! What no lint can say: unsafe code stands in `sys` modules alone, every crate keeps to the lints of the
+//! workspace, and the documents speak of what is there.
 //!
 //! That unsafe code is denied elsewhere is a lint, but a lint can be allowed anywhere with one line.
 #![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
@@ -101,4 +101,55 @@ fn every_crate_keeps_to_the_lints_of_the_workspace() {
         count += 1;
     }
     assert!(count >= 6, "every crate is looked at");
+}
+
+/// What stands between backquotes and is long enough to be the name of a test.
+fn tests_cited(text: &str) -> Vec<&str> {
+    let is_name = |word: &&str| {
+        word.matches('_').count() >= 2
+            && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    text.split('`').skip(1).step_by(2).filter(is_name).collect()
+}
+
+#[test]
+fn every_test_that_the_design_cites_is_there() {
+    let design = fs::read_to_string(crates().join("../docs/design.md")).unwrap();
+    let mut files = Vec::new();
+    sources(&crates(), &mut files);
+    let all: String = files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let cited = tests_cited(&design);
+    assert!(cited.len() > 40, "the citations are found");
+    let missing: Vec<&str> = cited.into_iter().filter(|name| !all.contains(&format!("fn {name}("))).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
+#[test]
+fn a_cited_test_that_is_not_there_would_be_found() {
+    assert_eq!(tests_cited("see `core/a_b_c.rs`, *`a_b_c`* and `SEAM`, `x_y`, a_b_d"), ["a_b_c"]);
+}
+
+/// The names in a table of a manifest.
+fn names_below<'a>(manifest: &'a str, heading: &str) -> Vec<&'a str> {
+    let table = manifest.split_once(heading).map_or("", |(_, rest)| rest);
+    table
+        .lines()
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split(['.', ' ', '=']).next().filter(|name| !name.is_empty()))
+        .filter(|name| !name.starts_with("tidegate"))
+        .collect()
+}
+
+#[test]
+fn every_dependency_is_justified_and_none_is_spoken_of_that_is_not_there() {
+    let root = crates().join("..");
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let text = fs::read_to_string(root.join("docs/dependencies.md")).unwrap();
+    let mut there = names_below(&manifest, "\n[workspace.dependencies]\n");
+    let mut justified: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    there.sort_unstable();
+    justified.sort_unstable();
+    assert!(there.len() > 20, "the table is found");
+    assert_eq!(justified, there);
 }

@@ -128,7 +128,7 @@ pub enum Action {
         /// At least 1.
         connections: usize,
     },
-    /// Call [`Transfer::handle`] with [`Input::Tick`] at this time at the latest.
+    /// Call [`Transfer::handle`](super::Transfer::handle) with [`Input::Tick`] at this time at the latest.
     WakeAt(Instant),
     /// Nothing is done until the machine has what it lacks: answer with [`Input::MachineReady`].
     AwaitMachine {
