@@ -33,7 +33,7 @@ pub(crate) fn settings(config: &Config) -> Result<(tidegate_engine::Config, Vec<
         referer: asking.referer.clone(),
         cookies,
         netrc,
-        seed: None,
+        ..tidegate_engine::Config::default()
     };
     Ok((settings, notes))
 }
