@@ -13,6 +13,9 @@ const SMALLEST_STEAL: u64 = 128 << 10;
 /// A remainder that will be here this soon is not worth another connection.
 const SOON: Duration = Duration::from_millis(600);
 
+/// How many repetitions of one tail may run beside it.
+const MOST_REPEATED: usize = 2;
+
 /// What a connection is expected to bring where none has brought anything yet, in bytes a second.
 const ASSUMED_SPEED: f64 = 65_536.0;
 
@@ -80,14 +83,16 @@ pub fn gaps(length: u64, have: &SpanSet, running: &[Running]) -> Vec<Span> {
 
 /// What one more connection should do, or nothing if none is worth it.
 ///
-/// `min_split` is the smallest span worth a connection. Pure: the same facts give the same pick.
-pub fn pick(length: u64, have: &SpanSet, running: &[Running], min_split: u64) -> Option<Pick> {
+/// `min_split` is the smallest span worth a connection, `usual` what connections of this download
+/// brought so far, in bytes a second (0.0 if nothing is known): near the end only the slow are left to
+/// compare with. Pure: the same facts give the same pick.
+pub fn pick(length: u64, have: &SpanSet, running: &[Running], min_split: u64, usual: f64) -> Option<Pick> {
     if let Some(gap) = gaps(length, have, running).first() {
         return Some(Pick::Gap(*gap));
     }
     // What one more connection is expected to bring.
     let typical = typical_speed(running);
-    let newcomer = typical.unwrap_or(0.0).max(ASSUMED_SPEED);
+    let newcomer = typical.unwrap_or(0.0).max(usual).max(ASSUMED_SPEED);
     let ends = effective_ends(running);
     let mut victims: Vec<(Running, Span, f64)> = running
         .iter()
@@ -166,17 +171,17 @@ mod tests {
     #[test]
     fn the_first_connection_takes_everything_and_the_second_half_of_it() {
         let all = Span::new(0, 8 * MIB).unwrap();
-        assert_eq!(pick(8 * MIB, &SpanSet::new(), &[], MIB), Some(Pick::Gap(all)));
+        assert_eq!(pick(8 * MIB, &SpanSet::new(), &[], MIB, 0.0), Some(Pick::Gap(all)));
         let running = [one(1, 0, 0, 8 * MIB, None)];
         let half = Span::new(4 * MIB, 8 * MIB).unwrap();
         let expected = Pick::Split { victim: SegmentId(1), span: half };
-        assert_eq!(pick(8 * MIB, &SpanSet::new(), &running, MIB), Some(expected));
+        assert_eq!(pick(8 * MIB, &SpanSet::new(), &running, MIB, 0.0), Some(expected));
     }
 
     #[test]
     fn what_is_too_small_to_split_is_left_to_the_one_that_fetches_it() {
         let running = [one(1, 0, 0, 2 * MIB - 1, Some(4e6))];
-        assert_eq!(pick(2 * MIB - 1, &SpanSet::new(), &running, MIB), None);
+        assert_eq!(pick(2 * MIB - 1, &SpanSet::new(), &running, MIB, 0.0), None);
     }
 
     #[test]
@@ -184,7 +189,7 @@ mod tests {
         let have: SpanSet =
             [Span::new(0, 100_000), Span::new(MIB, 4 * MIB - 1)].into_iter().flatten().collect();
         let running = [one(1, 0, 100_000, MIB, Some(16e3)), one(2, 3 * MIB, 4 * MIB - 1, 4 * MIB, Some(2e6))];
-        match pick(4 * MIB, &have, &running, MIB) {
+        match pick(4 * MIB, &have, &running, MIB, 0.0) {
             Some(Pick::Split { victim, span }) => {
                 assert_eq!(victim, SegmentId(1));
                 assert!(span.len() > 900_000, "{span}");
@@ -198,9 +203,9 @@ mod tests {
         let have: SpanSet = Span::new(0, 4 * MIB - 10_000).into_iter().collect();
         let silent = one(1, 3 * MIB, 4 * MIB - 10_000, 4 * MIB, Some(0.0));
         let hedge = Pick::Hedge { victim: SegmentId(1), span: Span::new(4 * MIB - 10_000, 4 * MIB).unwrap() };
-        assert_eq!(pick(4 * MIB, &have, &[silent], MIB), Some(hedge));
+        assert_eq!(pick(4 * MIB, &have, &[silent], MIB, 0.0), Some(hedge));
         let second = one(2, 4 * MIB - 10_000, 4 * MIB - 10_000, 4 * MIB, None);
-        assert_eq!(pick(4 * MIB, &have, &[silent, second], MIB), None);
+        assert_eq!(pick(4 * MIB, &have, &[silent, second], MIB, 0.0), None);
     }
 
     #[test]
@@ -229,7 +234,7 @@ mod tests {
                 if have.total() == length { break; }
                 prop_assert!(step < 19_999, "the schedule does not end");
                 while running.len() < slots {
-                    let Some(pick) = pick(length, &have, &running, MIB) else { break };
+                    let Some(pick) = pick(length, &have, &running, MIB, 0.0) else { break };
                     let span = match pick {
                         Pick::Gap(span) | Pick::Split { span, .. } | Pick::Hedge { span, .. } => span,
                     };

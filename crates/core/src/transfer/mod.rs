@@ -163,6 +163,8 @@ pub struct Transfer {
     disk_blocked: bool,
     last_tick: Option<Instant>,
     speed: f64,
+    /// What a connection brought when several ran, in bytes a second.
+    usual: f64,
     asked_length: bool,
     /// What is on the disk is of another version: the cold side must forget it before anything else.
     must_restart: Option<Failure>,
@@ -213,6 +215,7 @@ impl Transfer {
             disk_blocked: false,
             last_tick: None,
             speed: 0.0,
+            usual: 0.0,
             asked_length: false,
             must_restart: None,
             found,

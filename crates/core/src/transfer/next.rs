@@ -109,7 +109,7 @@ impl Transfer {
         }
         let running = self.running(now);
         let min_split = self.request.options.min_split;
-        let (span, hedge) = match plan::pick(length, &self.have, &running, min_split) {
+        let (span, hedge) = match plan::pick(length, &self.have, &running, min_split, self.usual) {
             Some(Pick::Gap(span) | Pick::Split { span, .. }) => (span, false),
             Some(Pick::Hedge { span, .. }) => (span, true),
             None => return false,

@@ -125,6 +125,10 @@ impl Transfer {
 
     /// Adds connections while each addition brings speed.
     pub(super) fn measure(&mut self, now: Instant) {
+        let running = self.running(now);
+        if let Some(typical) = plan::typical_speed(&running).filter(|_| running.len() > 1) {
+            self.usual = self.usual.max(typical);
+        }
         let received = self.received();
         if let Some(since) = self.ramp.since {
             let elapsed = now.saturating_duration_since(since);
