@@ -163,6 +163,14 @@ impl OsDisk {
     }
 }
 
+impl Drop for OsDisk {
+    /// Gives the part's lock back at once. It would go when the last copy of the descriptor is closed, but
+    /// a process that is being started elsewhere in this program has copies of all until it execs.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.part, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
 impl AsFd for OsDisk {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.part.as_fd()

@@ -21,17 +21,16 @@
 //! report of such an error and its next system call cannot leave that note. Then only a failing disk and
 //! a kill in the same microseconds can make W say too much.)
 
+mod record;
+
 use crate::disk::{Disk, OsDisk, Target};
 use crate::target::Here;
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use tidegate_core::checkpoint::{
-    self, About, Belief, Checkpoint, FILE_SIZE, Promise, Record, RequestKey, Slot, Surroundings, VOID_LEN,
-};
+use tidegate_core::checkpoint::{About, Belief, Checkpoint, Promise, Record, RequestKey, Slot, Surroundings};
 use tidegate_core::request::Preallocate;
 use tidegate_core::{Identity, Span, SpanSet};
 
@@ -116,8 +115,8 @@ struct Map {
     changed: bool,
     unsaved: u64,
     buffer: Vec<u8>,
-    /// The first error after which the page cache is not believed.
-    failed: Option<i32>,
+    /// An error was met after which the page cache is not believed.
+    failed: bool,
 }
 
 impl<D: Disk> PartFile<D> {
@@ -136,8 +135,9 @@ impl<D: Disk> PartFile<D> {
             recorded: false,
             changed: false,
             unsaved: 0,
-            buffer: Vec::new(),
-            failed: None,
+            // A page: enough for any usual slot, so that writing allocates nothing later.
+            buffer: Vec::with_capacity(4096),
+            failed: false,
         };
         Self::from_map(disk, key, map)
     }
@@ -192,7 +192,7 @@ impl<D: Disk> PartFile<D> {
             // Else the old slots would be believed next time, when other bytes have made the file long
             // enough, or when the failed sync has been forgotten.
             let mut cycle = lock(&part.cycle);
-            part.take_back(&mut cycle).inspect_err(|error| part.fail(error))?;
+            part.take_back(&mut cycle).inspect_err(|_| part.fail())?;
             drop(cycle);
         }
         Ok((part, belief))
@@ -286,7 +286,7 @@ impl<D: Disk> PartFile<D> {
         let recorded = self.record(offset, done as u64);
         if let Err(error) = result {
             if !self.is_refusal(&error) {
-                self.fail(&error);
+                self.fail();
             }
             return Err(error.into());
         }
@@ -401,7 +401,7 @@ impl<D: Disk> PartFile<D> {
             // would cost all that was written since the last durability cycle.
             self.save_written(&mut map)?;
         }
-        self.take_back(&mut cycle).inspect_err(|error| self.fail(error))
+        self.take_back(&mut cycle).inspect_err(|_| self.fail())
     }
 
     /// The durability cycle: makes all that is here survive a power loss, and says how many bytes that
@@ -435,7 +435,7 @@ impl<D: Disk> PartFile<D> {
     pub fn start_writeback(&self) {
         self.disk.start_writeback();
         let mut map = lock(&self.map);
-        if map.unsaved > 0 && map.failed.is_none() {
+        if map.unsaved > 0 && !map.failed {
             // A failure is met again by the next write or cycle, which can report it.
             let _ = self.save_written(&mut map);
         }
@@ -475,250 +475,6 @@ impl<D: Disk> PartFile<D> {
     /// Whether a checkpoint is kept.
     pub fn has_checkpoint(&self) -> bool {
         lock(&self.map).recorded
-    }
-
-    // Details. `cycle` is held by every caller that passes it; so the D slots have one writer at a time.
-
-    fn run_cycle(&self, cycle: &mut Cycle) -> io::Result<u64> {
-        {
-            let mut map = self.live_map()?;
-            if !map.changed {
-                return Ok(map.synced.total());
-            }
-            map.changed = false;
-            cycle.copy.clone_from(&map.have);
-        }
-        if let Err(error) = self.disk.sync_data(Target::Part) {
-            self.fail(&error);
-            return Err(error);
-        }
-        let recorded = {
-            let mut map = self.live_map()?;
-            map.synced.clone_from(&cycle.copy);
-            map.recorded
-        };
-        let outcome = if recorded { self.write_durable(cycle) } else { Ok(()) };
-        if outcome.is_err() {
-            lock(&self.map).changed = true;
-        }
-        outcome.map(|()| cycle.copy.total())
-    }
-
-    /// Writes the older D slot with what is synced, and syncs it.
-    fn write_durable(&self, cycle: &mut Cycle) -> io::Result<()> {
-        if let Some((slot, Record { sequence, generation, about, spans })) = &cycle.inherited {
-            // The process before may have been killed, or told of an error, before this slot was on the
-            // disk: then only the other one is, which must not be touched yet. Writing the same bytes
-            // again changes nothing if they are there.
-            checkpoint::encode(&mut cycle.buffer, *slot, *sequence, *generation, about, spans);
-            self.put_durable(*slot, &cycle.buffer)?;
-            cycle.inherited = None;
-        }
-        let slot = {
-            let mut map = self.live_map()?;
-            map.sequence += 1;
-            checkpoint::encode(
-                &mut cycle.buffer,
-                map.next_durable,
-                map.sequence,
-                map.generation,
-                &map.about,
-                &map.synced,
-            );
-            map.next_durable
-        };
-        self.put_durable(slot, &cycle.buffer)?;
-        if !cycle.names_are_synced {
-            self.disk.sync_names().inspect_err(|error| self.fail(error))?;
-            cycle.names_are_synced = true;
-        }
-        // Only now may the other slot be overwritten.
-        lock(&self.map).next_durable = slot.other();
-        Ok(())
-    }
-
-    fn put_durable(&self, slot: Slot, bytes: &[u8]) -> io::Result<()> {
-        if let Err(error) = self.write_all(slot.offset(), bytes) {
-            if !self.is_refusal(&error) {
-                self.fail(&error);
-            }
-            return Err(error);
-        }
-        self.disk.sync_data(Target::Checkpoint).inspect_err(|error| self.fail(error))
-    }
-
-    /// Makes both D slots say no more than what is synced, under a generation that the caller has put up;
-    /// so a single slot that is lost later cannot bring back what was taken back.
-    fn take_back(&self, cycle: &mut Cycle) -> io::Result<()> {
-        if !self.live_map()?.recorded {
-            return Ok(());
-        }
-        self.write_durable(cycle)?;
-        self.write_durable(cycle)
-    }
-
-    fn replace(&self, cycle: &mut Cycle, identity: &Identity, spans: SpanSet) -> io::Result<()> {
-        {
-            let mut map = self.live_map()?;
-            map.generation += 1;
-            map.have = SpanSet::new();
-            map.synced = SpanSet::new();
-            map.unsaved = 0;
-            map.about.identity.clone_from(identity);
-            map.about.key.clone_from(&self.key);
-            map.about.done = None;
-            self.have_total.store(0, Ordering::Relaxed);
-        }
-        self.take_back(cycle).inspect_err(|error| self.fail(error))?;
-        self.provide_checkpoint()?;
-        let mut map = self.live_map()?;
-        map.changed = true;
-        map.have = spans;
-        self.have_total.store(map.have.total(), Ordering::Relaxed);
-        self.save_written(&mut map)
-    }
-
-    /// Makes the checkpoint file if the length asks for one and there is none of ours.
-    fn provide_checkpoint(&self) -> io::Result<()> {
-        let mut map = self.live_map()?;
-        let small = map.about.identity.length.is_some_and(|length| length < SMALLEST_WITH_CHECKPOINT);
-        if map.recorded || small {
-            return Ok(());
-        }
-        if self.disk.has_checkpoint() {
-            // A damaged one. Nothing in it may come back to life beside our slots.
-            self.disk.set_len(Target::Checkpoint, 0)?;
-            self.disk.sync_data(Target::Checkpoint)?;
-        } else {
-            self.disk.create_checkpoint()?;
-        }
-        self.disk.set_len(Target::Checkpoint, FILE_SIZE)?;
-        let map = &mut *map;
-        map.generation += 1;
-        map.sequence += 1;
-        // It says that nothing is durable, which is true, so it needs no sync.
-        let nothing = SpanSet::new();
-        checkpoint::encode(
-            &mut map.buffer,
-            map.next_durable,
-            map.sequence,
-            map.generation,
-            &map.about,
-            &nothing,
-        );
-        self.write_all(map.next_durable.offset(), &map.buffer)?;
-        map.next_durable = map.next_durable.other();
-        map.recorded = true;
-        map.changed = true;
-        Ok(())
-    }
-
-    fn record(&self, offset: u64, length: u64) -> Result<(), WriteError> {
-        let mut map = self.live_map()?;
-        // Nothing beyond the end of the file can be bytes of it.
-        let end = offset.saturating_add(length).min(map.about.identity.length.unwrap_or(u64::MAX));
-        let Some(span) = Span::new(offset, end) else { return Ok(()) };
-        let new = span.len() - map.have.total_within(span);
-        map.have.insert(span);
-        map.changed = true;
-        map.unsaved += new;
-        self.have_total.fetch_add(new, Ordering::Relaxed);
-        if map.unsaved >= SAVE_EVERY {
-            self.save_written(&mut map)?;
-        }
-        Ok(())
-    }
-
-    /// Overwrites the older W slot with the map, not synced.
-    fn save_written(&self, map: &mut Map) -> io::Result<()> {
-        if !map.recorded {
-            map.unsaved = 0;
-            return Ok(());
-        }
-        map.sequence += 1;
-        let slot = map.next_written;
-        checkpoint::encode(&mut map.buffer, slot, map.sequence, map.generation, &map.about, &map.have);
-        match self.write_all(slot.offset(), &map.buffer) {
-            Ok(()) => {
-                map.next_written = slot.other();
-                map.unsaved = 0;
-                Ok(())
-            }
-            Err(error) => {
-                if !self.is_refusal(&error) {
-                    self.fail_map(map, &error);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn write_all(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.disk.write_at(Target::Checkpoint, offset + done as u64, &bytes[done..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn cut(&self, length: u64) -> io::Result<()> {
-        self.disk.set_len(Target::Part, length).inspect_err(|error| self.fail(error))
-    }
-
-    fn check_version(&self, version: Version) -> Result<(), WriteError> {
-        if version.0 == 0 || version != self.version() { Err(WriteError::Superseded) } else { Ok(()) }
-    }
-
-    /// Whether a write failed only because there is no room for it, which says nothing of what was
-    /// written before.
-    fn is_refusal(&self, error: &io::Error) -> bool {
-        let no_room = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG].map(|errno| errno.raw_os_error());
-        error.raw_os_error().is_some_and(|raw| no_room.contains(&raw)) && self.disk.refuses_at_once()
-    }
-
-    /// The map, unless the disk has failed before.
-    fn live_map(&self) -> io::Result<MutexGuard<'_, Map>> {
-        let map = lock(&self.map);
-        match map.failed {
-            None => Ok(map),
-            Some(raw) => Err(io::Error::from_raw_os_error(raw)),
-        }
-    }
-
-    fn fail(&self, error: &io::Error) {
-        self.fail_map(&mut lock(&self.map), error);
-    }
-
-    /// The page cache may have lost what it took: back to what was synced.
-    fn fail_map(&self, map: &mut Map, error: &io::Error) {
-        if map.failed.is_some() {
-            return;
-        }
-        self.failed.store(true, Ordering::Release);
-        map.failed = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
-        map.have.clone_from(&map.synced);
-        self.have_total.store(map.have.total(), Ordering::Relaxed);
-        if !map.recorded {
-            return;
-        }
-        // There is nobody to tell if these fail too; but the pages were written lately, so they are in the
-        // page cache, and overwriting them needs nothing of the disk. One small write of a D slot with a
-        // higher generation voids both W slots in one step; a durability cycle that is under way may
-        // overwrite that, so they are made void themselves as well.
-        map.about.done = None;
-        map.generation += 1;
-        map.sequence += 1;
-        let slot = map.next_durable;
-        checkpoint::encode(&mut map.buffer, slot, map.sequence, map.generation, &map.about, &map.synced);
-        let _ = self.write_all(slot.offset(), &map.buffer);
-        for slot in [map.next_written.other(), map.next_written] {
-            let _ = self.write_all(slot.offset(), &[0; VOID_LEN]);
-        }
     }
 }
 

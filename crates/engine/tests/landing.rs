@@ -163,6 +163,26 @@ fn the_part_of_another_request_is_left_alone() {
 }
 
 #[test]
+fn among_parts_that_differ_in_their_query_each_request_finds_its_own() {
+    let dir = dir();
+    let mut one = open(&dir, "get", "http://h/get?id=1");
+    fetch(&mut one, &identity(2 * MIB, "\"1\""), "get", b"one");
+    let mut two = open(&dir, "get", "http://h/get?id=2");
+    fetch(&mut two, &identity(2 * MIB, "\"2\""), "get", b"two");
+    one.keep().unwrap();
+    two.keep().unwrap();
+    for (url, part) in [("http://h/get?id=1", "get.part"), ("http://h/get?id=2", "get.1.part")] {
+        let landing = open(&dir, "get", url);
+        assert!(matches!(landing.found(), Found::Recorded { link: Link::Same, .. }));
+        assert_eq!(landing.part_path(), dir.path().join(part));
+    }
+    // A third may be a refreshed link of the first.
+    let landing = open(&dir, "get", "http://h/get?id=3");
+    assert!(matches!(landing.found(), Found::Recorded { link: Link::OtherQuery, .. }));
+    assert_eq!(landing.part_path(), dir.path().join("get.part"));
+}
+
+#[test]
 fn a_chosen_name_means_its_part_also_from_a_fresh_link() {
     let dir = dir();
     let mut landing = open(&dir, "a", "http://h/expired");

@@ -249,7 +249,9 @@ fn live(from: &Sim, seed: u64, steps: u64, lie: Option<Lie>) -> Vec<Op> {
             };
             disk.note(&truth);
             let belief;
-            (part, belief) = PartFile::resume(disk.clone(), key(), here(from), &decoded).unwrap();
+            let resumed;
+            (resumed, belief) = PartFile::resume(disk.clone(), key(), here(from), &decoded).unwrap();
+            part = Arc::new(resumed);
             truth.written = belief.spans;
             disk.note(&truth);
             version = part.begin(&identity_of(truth.version), Basis::Recorded).unwrap();
@@ -257,7 +259,7 @@ fn live(from: &Sim, seed: u64, steps: u64, lie: Option<Lie>) -> Vec<Op> {
         None => {
             truth = Truth { version: from.truth.version + 1, ..Truth::default() };
             disk.note(&truth);
-            part = PartFile::blank(disk.clone(), key(), here(from));
+            part = Arc::new(PartFile::blank(disk.clone(), key(), here(from)));
             version = part.begin(&identity_of(truth.version), Basis::Nothing).unwrap();
         }
     }
@@ -325,6 +327,25 @@ fn live(from: &Sim, seed: u64, steps: u64, lie: Option<Lie>) -> Vec<Op> {
                 let errno = if dice.one_in(2) { EIO } else { ENOSPC };
                 disk.with(|r| r.fail_next_write = Some(errno));
                 Ok(())
+            }
+            _ if dice.one_in(3) && !part.have().covers(span) => {
+                // The data thread goes on while the part is synced. (No fault that was planned may hit it.)
+                disk.with(|r| (r.fail_next_sync, r.fail_next_write) = (None, None));
+                let (writer, piece) = (part.clone(), good(span).to_vec());
+                disk.with(|r| {
+                    r.during_next_sync =
+                        Some(Box::new(move || writer.write_at(version, start, &piece).unwrap()));
+                });
+                let before = part.have();
+                let durable = part.make_durable().map_err(WriteError::from);
+                let met = disk.with(|r| r.during_next_sync.take()).is_none();
+                durable.map(|total| {
+                    assert_eq!(total, before.total(), "step {step} of seed {seed}");
+                    truth.durable = before;
+                    if met {
+                        truth.written.insert(span);
+                    }
+                })
             }
             _ => part.make_durable().map_err(WriteError::from).map(|total| {
                 assert_eq!(total, truth.written.total(), "step {step} of seed {seed}");

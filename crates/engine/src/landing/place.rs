@@ -24,6 +24,13 @@ pub(super) struct Place {
     pub(super) found: Found,
 }
 
+impl Place {
+    /// Whether it is of a link that may or may not be this one.
+    fn is_offered(&self) -> bool {
+        matches!(self.found, Found::Recorded { link: Link::OtherQuery | Link::Other, .. })
+    }
+}
+
 enum Candidate {
     Free(Box<Place>),
     /// Left alone, for this reason.
@@ -43,6 +50,10 @@ pub(super) fn find_place(
         let (part_name, _) = names::part_names(name, number);
         let failure = |e: io::Error| disk_failure("open", &folder.join(&part_name), &e);
         match open_place(folder, name, number, key, resume, take_other_links).map_err(failure)? {
+            Candidate::Free(place) if place.is_offered() => {
+                let own = find_own(folder, name, number + 1, key, resume).map_err(failure)?;
+                return Ok(own.unwrap_or(*place));
+            }
             Candidate::Free(place) => return Ok(*place),
             Candidate::Taken(why, code) => last = (why, code),
         }
@@ -55,6 +66,27 @@ pub(super) fn find_place(
         shown.display()
     );
     Err(Failure::new(code, message))
+}
+
+/// A part of this very link among the numbers that follow one of a similar link, if there is one.
+fn find_own(
+    folder: &Folder,
+    name: &OsStr,
+    from: u32,
+    key: &RequestKey,
+    resume: Resume,
+) -> io::Result<Option<Place>> {
+    for number in from..=MOST_NUMBERS {
+        if folder.stat(&names::part_names(name, number).0)?.is_none() {
+            break;
+        }
+        if let Candidate::Free(place) = open_place(folder, name, number, key, resume, false)?
+            && matches!(place.found, Found::Recorded { link: Link::Same, .. })
+        {
+            return Ok(Some(*place));
+        }
+    }
+    Ok(None)
 }
 
 fn open_place(

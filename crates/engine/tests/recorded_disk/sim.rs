@@ -79,6 +79,8 @@ pub(crate) struct Record {
     pub(crate) fail_next_sync: Option<Target>,
     /// With this error number.
     pub(crate) fail_next_write: Option<i32>,
+    /// What another thread does after the next sync of the part has done its work, and before it returns.
+    pub(crate) during_next_sync: Option<Box<dyn FnOnce() + Send>>,
     pub(crate) lie: Option<Lie>,
     pub(crate) dice: u64,
     pub(crate) held_back: Option<(u64, Vec<u8>)>,
@@ -165,7 +167,10 @@ impl Disk for RecordingDisk {
                 r.ops.push(Op::Sync(target));
             }
             Ok(())
-        })
+        })?;
+        let meanwhile = (target == Target::Part).then(|| self.with(|r| r.during_next_sync.take())).flatten();
+        meanwhile.into_iter().for_each(|act| act());
+        Ok(())
     }
 
     fn sync_names(&self) -> io::Result<()> {
