@@ -106,6 +106,8 @@ impl Download {
         };
         self.tell(kind);
         let _ = self.control.send(Inbox::Cold { id: self.id, input: FromCold::Gone });
+        // Until the control thread has let go: what it held is closed here, where a disk may be waited for.
+        while self.from_control.recv().is_ok() {}
     }
 
     fn story(&self) -> Result<EventKind, Ending> {
@@ -351,6 +353,7 @@ impl Download {
         loop {
             match self.from_control.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(ToCold::Tell(EventKind::Paused { .. }) | ToCold::Resumed) => {}
+                Ok(ToCold::Release(target)) => drop(target),
                 Ok(ToCold::Tell(kind)) => self.tell(kind),
                 Ok(ToCold::Prepare(preparation)) => return Wish::Prepare(preparation),
                 Ok(ToCold::Learned(identity)) => return Wish::Learned(identity),

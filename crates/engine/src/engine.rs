@@ -109,6 +109,8 @@ pub(crate) enum ToCold {
     Cancel,
     /// The engine ends: save and go.
     End,
+    /// No longer used here. Letting go of a file may wait for its disk, so the cold side does that.
+    Release(Target),
 }
 
 /// What a cold thread answers.
@@ -260,7 +262,7 @@ impl Control {
             }
             Inbox::Cancel { id } => {
                 if let Some(running) = self.downloads.get_mut(&id) {
-                    running.hot = None;
+                    running.cool();
                     running.send(ToCold::Cancel);
                 }
             }
@@ -281,7 +283,7 @@ impl Control {
             Inbox::Shutdown => {
                 self.ending = true;
                 for running in self.downloads.values_mut() {
-                    running.hot = None;
+                    running.cool();
                     running.send(ToCold::End);
                 }
             }
@@ -335,15 +337,20 @@ impl Control {
     fn on_cold(&mut self, id: DownloadId, input: FromCold, now: Instant) {
         match input {
             FromCold::Prepared { target } => {
-                if let (Some(target), Some(hot)) = (target, self.hot(id)) {
-                    hot.target = target;
+                if let (Some(target), Some(running)) = (target, self.downloads.get_mut(&id))
+                    && let Some(hot) = &mut running.hot
+                {
+                    let before = std::mem::replace(&mut hot.target, target);
+                    running.send(ToCold::Release(before));
                 }
                 self.hand(id, Input::Prepared, now);
             }
             FromCold::Verified(verified) => self.hand(id, Input::Verified(verified), now),
             FromCold::MachineReady => self.hand(id, Input::MachineReady, now),
             FromCold::Gone => {
-                self.downloads.remove(&id);
+                if let Some(mut running) = self.downloads.remove(&id) {
+                    running.cool();
+                }
                 self.limiter.set_download_limit(id, None);
                 self.end_idle_disks();
             }
@@ -542,6 +549,15 @@ impl Running {
         }
         self.backlog.push_back(message);
         self.flush();
+    }
+
+    /// Ends its fetches, and lets the cold side let go of the file.
+    fn cool(&mut self) {
+        if let Some(hot) = self.hot.take() {
+            let target = hot.target.clone();
+            drop(hot);
+            self.send(ToCold::Release(target));
+        }
     }
 
     fn flush(&mut self) {

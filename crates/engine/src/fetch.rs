@@ -425,7 +425,8 @@ impl<'a> Writer<'a> {
         self.note_flat(bytes);
         while !bytes.is_empty() {
             let end = self.job.cell.end.load(Ordering::Relaxed);
-            let here = self.job.target.here(self.at);
+            // The map is held by whoever saves it, and so for as long as the disk takes.
+            let here = self.shared.writing(|| self.job.target.here(self.at));
             let (until, stop_at) = match here {
                 Here::Known(until) | Here::Gone(until) => (until, end.saturating_add(self.seam)),
                 Here::Missing(until) if self.write => (until, end),

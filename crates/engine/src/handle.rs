@@ -259,7 +259,10 @@ impl EngineHandle {
             let left = until.map_or(step, |until| until.saturating_duration_since(Instant::now()).min(step));
             match taken.recv_timeout(left) {
                 Ok(event) => return Ok(Some(event)),
-                Err(RecvTimeoutError::Timeout) if self.has_ended() => return Err(ended()),
+                // What was told just before the end is still there.
+                Err(RecvTimeoutError::Timeout) if self.has_ended() => {
+                    return taken.try_recv().map(Some).map_err(|_| ended());
+                }
                 Err(RecvTimeoutError::Timeout) if until.is_some_and(|until| Instant::now() >= until) => {
                     return Ok(None);
                 }
@@ -277,16 +280,9 @@ impl EngineHandle {
     pub fn shutdown(&self, patience: Duration) -> Result<(), Failure> {
         self.send(Inbox::Shutdown)?;
         let until = Instant::now() + patience;
-        let threads =
-            std::mem::take(&mut *self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            // Joined where it has ended; a disk that hangs is not waited for beyond the patience.
-            while !thread.is_finished() && Instant::now() < until {
-                std::thread::park_timeout(Duration::from_millis(1));
-            }
-            if thread.is_finished() {
-                let _ = thread.join();
-            }
+        // A disk that hangs is not waited for beyond the patience, nor are events that nobody takes.
+        while !self.has_ended() && Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(1));
         }
         Ok(())
     }
@@ -309,7 +305,8 @@ impl EngineHandle {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let _ = self.control.try_send(Inbox::Shutdown);
+        // Waits a moment at most: the control thread takes its messages whatever the disks do.
+        let _ = self.control.send(Inbox::Shutdown);
     }
 }
 

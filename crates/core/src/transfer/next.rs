@@ -22,6 +22,8 @@ impl Transfer {
         match &self.state {
             State::Probing if self.fetches.is_empty() && self.allow > 0 => self.probe(now, out),
             State::Proving => self.next_window(now, out),
+            // While the disk takes nothing, more connections would only bring what cannot be written.
+            State::Fetching if self.disk_blocked && !self.fetches.is_empty() => {}
             State::Fetching => {
                 // Each turn starts at most one fetch; the bound only guards against a rule that loops.
                 for _ in 0..64 {

@@ -50,7 +50,7 @@ impl Transfer {
         }
         fetch.limited = count.limited;
         let since = now.saturating_duration_since(self.last_tick.unwrap_or(fetch.asked_at)).as_secs_f64();
-        if since > 0.0 && fetch.accepted {
+        if since > 0.0 && fetch.accepted && !self.disk_blocked {
             let rate = count.received.saturating_sub(fetch.received) as f64 / since;
             // The last second or so counts; a long gap between ticks counts whole.
             let weight = since.min(1.0);

@@ -1,0 +1,115 @@
+//! A disk that becomes full while a download writes to it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+mod mounts;
+
+use common::{Bench, LONGEST};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tidegate_core::message::{EventKind, Phase};
+use tidegate_core::request::Destination;
+use tidegate_core::{Code, DownloadId};
+use tidegate_testkit::{Body, Origin, Rate, Resource};
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 16 * MIB;
+
+/// Writes until there is no room left.
+fn fill(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    let block = vec![7; 64 << 10];
+    while file.write_all(&block).is_ok() {}
+}
+
+/// Takes events until this download waits for room.
+fn wait_for_full(bench: &Bench, id: DownloadId) {
+    let until = Instant::now() + LONGEST;
+    while Instant::now() < until {
+        match bench.engine.next_event(Duration::from_secs(1)).unwrap() {
+            Some(event) if event.id == id => match event.kind {
+                EventKind::Waiting { failure, .. } if failure.code == Code::DiskFull => return,
+                kind => assert!(!kind.is_final(), "{kind:?}"),
+            },
+            _ => {}
+        }
+    }
+    panic!("the disk is never seen to be full: {:?}", bench.engine.snapshot());
+}
+
+#[test]
+fn a_full_disk_stops_only_what_is_on_it_and_costs_nothing_that_was_there() {
+    let name = "a_full_disk_stops_only_what_is_on_it_and_costs_nothing_that_was_there";
+    if !mounts::may_mount(name) {
+        return;
+    }
+    let (full, other) = (Body::random(1, SIZE), Body::random(2, SIZE));
+    let origin = Origin::builder()
+        .resource("/full", Resource::new(full.clone()).rate(Rate::mib(2)))
+        .resource("/other", Resource::new(other.clone()).rate(Rate::mib(8)))
+        .start()
+        .unwrap();
+    let bench = Bench::new();
+    let disk = bench.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let memory = mounts::Memory::mount(&disk, SIZE + 4 * MIB);
+
+    let mut request = bench.request(&[&origin.url("/full")]);
+    request.destination = Destination::File { dir: disk.clone(), name: None, adopt: None };
+    let id = bench.start(request);
+    assert!(origin.wait_until(LONGEST, |c| c.path("/full") > 4 * MIB));
+    fill(&disk.join("filler"));
+    wait_for_full(&bench, id);
+    let had = bench.engine.progress(id).unwrap().unwrap().have;
+    assert!(had > 2 * MIB && had < SIZE, "{had}");
+
+    // The other disk's download runs from its beginning to its end meanwhile.
+    let outcome = bench.get(bench.request(&[&origin.url("/other")]));
+    assert_eq!(other.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
+    let told = |kind: &EventKind| matches!(kind, EventKind::Waiting { .. } | EventKind::Restarted { .. });
+    assert!(!outcome.events.iter().any(told), "{outcome:?}");
+    assert!(origin.counters().path("/other") < SIZE + MIB, "{:?}", origin.counters());
+
+    // Commands are answered while it waits, and a pause is a pause.
+    let phase = || bench.engine.progress(id).unwrap().unwrap().phase;
+    assert!(matches!(phase(), Phase::Waiting { failure, .. } if failure.code == Code::DiskFull));
+    bench.engine.pause(id).unwrap();
+    let EventKind::Paused { have } = bench.follow(id).last else { panic!("{:?}", phase()) };
+    assert!(have >= had, "{have} of {had}");
+    assert_eq!(phase(), Phase::Paused);
+    bench.engine.resume(id).unwrap();
+    wait_for_full(&bench, id);
+
+    memory.resize(4 * SIZE);
+    let outcome = bench.follow(id);
+    assert_eq!(full.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
+    let sent = origin.counters().path("/full");
+    println!("{} KiB were sent beyond the size", (sent - SIZE) >> 10);
+    assert!(sent < SIZE + 4 * MIB, "{sent}");
+}
+
+#[test]
+fn a_disk_that_has_not_room_enough_is_known_before_anything_is_fetched() {
+    let name = "a_disk_that_has_not_room_enough_is_known_before_anything_is_fetched";
+    if !mounts::may_mount(name) {
+        return;
+    }
+    let body = Body::random(3, SIZE);
+    let origin =
+        Origin::builder().resource("/f", Resource::new(body.clone()).rate(Rate::mib(8))).start().unwrap();
+    let bench = Bench::new();
+    let disk = bench.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let memory = mounts::Memory::mount(&disk, SIZE / 2);
+    let mut request = bench.request(&[&origin.url("/f")]);
+    request.destination = Destination::File { dir: disk.clone(), name: None, adopt: None };
+    let id = bench.start(request);
+    wait_for_full(&bench, id);
+    assert_eq!(bench.engine.progress(id).unwrap().unwrap().have, 0);
+    memory.resize(2 * SIZE);
+    let outcome = bench.follow(id);
+    assert_eq!(body.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
+}
