@@ -380,4 +380,31 @@ mod tests {
         }
         assert!(folded.contains("Examples:") && folded.contains("Exit codes"));
     }
+
+    /// The words of a line of shell up to a pipe or comment. Knows single quotes and no more.
+    fn words(line: &str) -> Vec<OsString> {
+        let (mut words, mut quoted) = (vec![String::new()], false);
+        for c in line.chars() {
+            match (c, quoted) {
+                ('\'', _) => quoted = !quoted,
+                (' ', false) => words.push(String::new()),
+                ('#' | '|', false) if words.last().is_some_and(String::is_empty) => break,
+                (c, _) => words.last_mut().unwrap().push(c),
+            }
+        }
+        words.into_iter().filter(|word| !word.is_empty()).map(OsString::from).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_readme_is_understood() {
+        let readme = include_str!("../../../README.md");
+        let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let commands: Vec<&str> =
+            blocks.flat_map(str::lines).filter(|line| line.starts_with("tidegate ")).collect();
+        assert!(commands.len() >= 10, "{commands:?}");
+        for command in commands {
+            assert!(Cli::read(words(command)).is_ok(), "{command}");
+        }
+        assert!(Cli::read(words("tidegate get --no-such-option URL")).is_err());
+    }
 }
