@@ -45,8 +45,7 @@ fn run_before(folder: &Path, url: &str) {
         adopt: None,
     })
     .unwrap();
-    let identity =
-        Identity { length: Some(SIZE), etag: EntityTag::parse("\"v1\""), ..Identity::default() };
+    let identity = Identity { length: Some(SIZE), etag: EntityTag::parse("\"v1\""), ..Identity::default() };
     let options = Options { preallocate: Preallocate::None, ..Options::default() };
     let begun = landing.begin(&identity, OsStr::new("big.iso"), Basis::Nothing, &options).unwrap();
     let Begin::Fetch(version) = begun else { panic!("{begun:?}") };

@@ -116,8 +116,10 @@ pub fn pick(length: u64, have: &SpanSet, running: &[Running], min_split: u64, us
             return take((own / (own + newcomer)).clamp(0.02, 0.5));
         }
         let soon = SOON.as_secs_f64().max(2.0 * left.len() as f64 / newcomer);
-        let crowded =
-            running.iter().any(|o| o.segment != victim.segment && o.pos < left.end() && o.end > left.start());
+        // A repetition may have met a slow connection too; then one more is worth trying.
+        let beside = |o: &&Running| o.segment != victim.segment && o.pos < left.end() && o.end > left.start();
+        let crowded = running.iter().filter(beside).any(|o| o.age < 2 * SOON)
+            || running.iter().filter(beside).count() >= MOST_REPEATED;
         if victim.age < SOON || seconds <= soon || crowded {
             return None;
         }

@@ -518,9 +518,11 @@ impl<'a> FileSide<'a> {
         }
         let (identity, basis) = match (&self.found, restart) {
             (_, Some(_)) | (Found::Nothing, _) => (identity.clone(), Basis::Nothing),
-            // Until the bytes are proved to be of this version, the record must not say so.
+            // Until the bytes are proved to be of this version, the record must not say so; nor may it
+            // go on naming the old one, since bytes of this answer may come to lie beside them.
             (Found::Recorded { identity: recorded, .. }, None) if *unproved => {
-                (recorded.clone(), Basis::Recorded)
+                let doubtful = Identity { etag: None, date_is_strong: false, ..recorded.clone() };
+                (doubtful, Basis::Recorded)
             }
             (Found::Recorded { .. }, None) => (identity.clone(), Basis::Recorded),
             (Found::Adopted { spans }, None) => {

@@ -30,7 +30,10 @@ const AT_A_TIME: usize = 12;
 const FILES: u64 = 16;
 
 fn body(file: u64) -> Body {
-    Body::random(1000 + file, [0, 1, 5_000, 70_000, 300_000, 900_000, 1_300_000, 2_200_000][(file % 8) as usize])
+    Body::random(
+        1000 + file,
+        [0, 1, 5_000, 70_000, 300_000, 900_000, 1_300_000, 2_200_000][(file % 8) as usize],
+    )
 }
 
 fn origin() -> Origin {
