@@ -201,13 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_tail_is_repeated_and_only_once() {
+    fn a_silent_tail_is_repeated_and_again_only_if_that_is_slow_too() {
         let have: SpanSet = Span::new(0, 4 * MIB - 10_000).into_iter().collect();
-        let silent = one(1, 3 * MIB, 4 * MIB - 10_000, 4 * MIB, Some(0.0));
-        let hedge = Pick::Hedge { victim: SegmentId(1), span: Span::new(4 * MIB - 10_000, 4 * MIB).unwrap() };
-        assert_eq!(pick(4 * MIB, &have, &[silent], MIB, 0.0), Some(hedge));
-        let second = one(2, 4 * MIB - 10_000, 4 * MIB - 10_000, 4 * MIB, None);
-        assert_eq!(pick(4 * MIB, &have, &[silent, second], MIB, 0.0), None);
+        let tail = |segment, start| one(segment, start, 4 * MIB - 10_000, 4 * MIB, Some(0.0));
+        let silent = tail(1, 3 * MIB);
+        let hedges = |running: &[Running]| matches!(pick(4 * MIB, &have, running, MIB, 0.0), Some(Pick::Hedge { span, .. }) if span.len() == 10_000);
+        assert!(hedges(&[silent]));
+        let second = tail(2, 4 * MIB - 10_000);
+        let fresh = Running { age: Duration::ZERO, speed: None, ..second };
+        assert!(!hedges(&[silent, fresh]));
+        assert!(hedges(&[silent, second]));
+        assert!(!hedges(&[silent, second, tail(3, 4 * MIB - 10_000)]));
     }
 
     #[test]

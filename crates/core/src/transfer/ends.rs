@@ -48,7 +48,22 @@ impl Transfer {
         } else if whole_body && pos < fetch.end && pos > fetch.start && fetch.range.is_some() {
             // Less than was asked: what came is kept, and no more is asked at a time.
             let cap = (pos - fetch.start).max(SEAM);
-            self.remotes[fetch.mirror].cap = Some(cap);
+            let remote = &mut self.remotes[fetch.mirror];
+            remote.cap = Some(cap);
+            if pos - fetch.start < SEAM {
+                // A few bytes a request would take requests without number.
+                remote.crumbs += 1;
+                if remote.crumbs >= MOST_CRUMBS {
+                    remote.ranges = Some(false);
+                }
+            }
+        } else if whole_body
+            && fetch.range.is_none()
+            && self.remotes[fetch.mirror].ranges == Some(false)
+            && self.length().is_some_and(|length| pos < length)
+        {
+            let failure = Failure::new(Code::EndedEarly, "a part came where the whole was asked for");
+            self.after_failure(&fetch, failure, now, out);
         } else if whole_body && pos <= fetch.start && Some(pos) != self.length() {
             let failure = Failure::new(Code::EndedEarly, "the answer held nothing of what was asked for");
             self.after_failure(&fetch, failure, now, out);
@@ -106,7 +121,7 @@ impl Transfer {
             }
             Code::RangeMismatch | Code::RangesRefused if ranged => {
                 remote.strikes += 1;
-                if remote.strikes >= 3 {
+                if remote.strikes >= MOST_STRIKES {
                     remote.ranges = Some(false);
                 }
             }
@@ -126,7 +141,6 @@ impl Transfer {
                 self.leave(fetch.mirror, failure, now, out)
             }
             Remedy::Retry { .. } | Remedy::Wait { .. } => {
-                let failure = self.say_how_far(failure);
                 self.wait_or_leave(fetch.mirror, failure, asked, now, out);
             }
         }
@@ -196,6 +210,7 @@ impl Transfer {
             self.go_on(now, out);
             return;
         }
+        let failure = self.say_how_far(failure);
         let until =
             self.remotes.iter().filter(|r| r.is_usable()).map(|r| r.not_before).min().unwrap_or(now + wait);
         let retry_in = until.saturating_duration_since(now);
@@ -226,6 +241,7 @@ impl Transfer {
             self.after_leaving(now, out);
             return;
         }
+        let failure = self.say_how_far(failure);
         self.give_up(self.of_all_mirrors(failure), out);
     }
 

@@ -1,7 +1,10 @@
 //! What the head of an answer means: checked before the first byte of its body is accepted.
 
 use super::remote::Admission;
-use super::{Action, BodyPlan, Fetch, Found, Kind, MOST_HOPS, Preparation, SEAM, State, Transfer};
+use super::{
+    Action, BodyPlan, Fetch, Found, Kind, MOST_CRUMBS, MOST_HOPS, MOST_STRIKES, Preparation, SEAM, State,
+    Transfer,
+};
 use crate::answer::Answer;
 use crate::failure::{Code, Failure, Remedy};
 use crate::headers::Coding;
@@ -254,7 +257,7 @@ impl Transfer {
         }
         if place.range_ignored {
             remote.ranges = Some(false);
-        } else if fetch.range.is_some() {
+        } else if fetch.range.is_some() && remote.strikes < MOST_STRIKES && remote.crumbs < MOST_CRUMBS {
             remote.ranges = Some(true);
         } else if answer.accept_ranges == Some(false) {
             remote.ranges = Some(false);

@@ -55,6 +55,13 @@ const CRAWL_PATIENCE: Duration = Duration::from_secs(1);
 /// How many connections are replaced for crawling in one download, at most.
 const MOST_REPLACED: u32 = 64;
 
+/// How many answers may hold less than [`SEAM`] although more was asked for, before a mirror's ranges are
+/// not used any more.
+const MOST_CRUMBS: u32 = 8;
+
+/// How many answers may break the rules of ranges, of a mirror that kept them before.
+const MOST_STRIKES: u32 = 3;
+
 /// Redirects followed for one request, at most.
 const MOST_HOPS: u8 = 20;
 
@@ -258,7 +265,10 @@ impl Transfer {
     pub fn wants(&self) -> usize {
         match self.state {
             State::New | State::Probing | State::Preparing { .. } | State::Proving => 1,
-            State::Fetching => self.ramp.target.min(self.request.options.connections).max(1),
+            State::Fetching => {
+                let target = self.ramp.target + usize::from(self.has_mirror_to_admit());
+                target.min(self.request.options.connections).max(1)
+            }
             _ => 0,
         }
     }

@@ -78,15 +78,17 @@ impl Transfer {
         let many = self.length().is_some() && self.codings.is_empty() && self.may_join();
         let target = if many { self.ramp.target.min(self.request.options.connections) } else { 1 };
         let most = self.allow.min(target);
+        let room = self.fetches.len() < self.allow.min(self.request.options.connections);
+        // Beside those that are at work, or no mirror would ever be looked at.
+        if let Some(mirror) = self.mirror_to_admit(now).filter(|_| many && room) {
+            return self.admit(mirror, now, out);
+        }
         if self.fetches.len() >= most {
             return self.ask_for_length(now, out);
         }
         if self.fetches.is_empty() && self.have_is_useless() {
             self.begin_again(now, out);
             return false;
-        }
-        if let Some(mirror) = self.mirror_to_admit(now) {
-            return self.admit(mirror, now, out);
         }
         let Some(mirror) = self.choose_mirror(now) else { return false };
         let Some(length) = self.length() else {

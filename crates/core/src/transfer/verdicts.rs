@@ -180,6 +180,17 @@ impl Transfer {
         })
     }
 
+    /// Whether there is a mirror of which nothing is known yet, or not enough.
+    pub(super) fn has_mirror_to_admit(&self) -> bool {
+        self.remotes.len() > 1
+            && self.only_mirror.is_none()
+            && self.remotes.iter().any(|r| match &r.admission {
+                Admission::Unknown => true,
+                Admission::Sampling(sampling) => sampling.verdict() == Verdict::Open,
+                _ => false,
+            })
+    }
+
     /// Compares one more window of a mirror's file with the bytes here.
     pub(super) fn admit(&mut self, mirror: usize, now: Instant, out: &mut Vec<Action>) -> bool {
         let length = self.length().unwrap_or_default();
@@ -213,6 +224,11 @@ impl Transfer {
             Verdict::Unproved if self.has_digests() => Admission::Admitted,
             Verdict::Unproved => Admission::Unprovable,
         };
+        if self.remotes[mirror].is_admitted() {
+            // It may bring what the others could not: worth another connection, and another try.
+            self.ramp.settled = false;
+            self.ramp.target = (self.ramp.target + 1).min(self.request.options.connections.max(1));
+        }
     }
 
     // ---- another file ---------------------------------------------------------------------------
