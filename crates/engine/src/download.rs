@@ -10,6 +10,7 @@ use crate::landing::{Begin, Found as Landed, Landing, LandingRequest, disk_failu
 use crate::part_file::Basis;
 use crate::target::{StreamTarget, Target};
 use crate::verify;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
@@ -55,6 +56,8 @@ pub(crate) struct Download {
     pub(crate) control: SyncSender<Inbox>,
     pub(crate) from_control: Receiver<ToCold>,
     pub(crate) events: SyncSender<Event>,
+    /// The number of the newest question, which its answer carries.
+    pub(crate) turn: Cell<u64>,
     /// Set from outside when hashing should stop.
     pub(crate) cancel: Arc<AtomicBool>,
     /// Whom to ask for what it lacks.
@@ -105,7 +108,7 @@ impl Download {
             Err(Ending::Failed(failure)) => EventKind::Failed { failure, kept: 0 },
         };
         self.tell(kind);
-        let _ = self.control.send(Inbox::Cold { id: self.id, input: FromCold::Gone });
+        let _ = self.control.send(Inbox::Cold { id: self.id, turn: self.turn.get(), input: FromCold::Gone });
         // Until the control thread has let go: what it held is closed here, where a disk may be waited for.
         while self.from_control.recv().is_ok() {}
     }
@@ -305,7 +308,7 @@ impl Download {
     }
 
     fn answer(&self, input: FromCold) {
-        let _ = self.control.send(Inbox::Cold { id: self.id, input });
+        let _ = self.control.send(Inbox::Cold { id: self.id, turn: self.turn.get(), input });
     }
 
     fn tell(&self, kind: EventKind) {
@@ -354,6 +357,7 @@ impl Download {
             match self.from_control.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(ToCold::Tell(EventKind::Paused { .. }) | ToCold::Resumed) => {}
                 Ok(ToCold::Release(target)) => drop(target),
+                Ok(ToCold::Turn(turn)) => self.turn.set(turn),
                 Ok(ToCold::Tell(kind)) => self.tell(kind),
                 Ok(ToCold::Prepare(preparation)) => return Wish::Prepare(preparation),
                 Ok(ToCold::Learned(identity)) => return Wish::Learned(identity),
@@ -510,13 +514,16 @@ impl<'a> FileSide<'a> {
                 .as_str()
                 .into(),
         };
-        let mut target = None;
         if restart.is_some() && matches!(self.link, Some(Link::Other | Link::OtherQuery)) {
             // Another link's bytes, and of another file: they are not ours to spoil.
             self.landing.next_part()?;
-            target = Some(self.target());
         }
+        let part = Arc::clone(self.landing.part());
         let (identity, basis) = match (&self.found, restart) {
+            // Asked once more for the same version, since a pause came before the answer: what was made
+            // ready stays so.
+            (_, None) if self.ready && *unproved => (part.identity(), Basis::Recorded),
+            (_, None) if self.ready => (identity.clone(), Basis::Recorded),
             (_, Some(_)) | (Found::Nothing, _) => (identity.clone(), Basis::Nothing),
             // Until the bytes are proved to be of this version, the record must not say so; nor may it
             // go on naming the old one, since bytes of this answer may come to lie beside them.
@@ -554,7 +561,7 @@ impl<'a> FileSide<'a> {
         download.tell(EventKind::Named { path: folder.with_file_name(&name) });
         self.final_name = Some(name);
         self.found = Found::Nothing;
-        download.answer(FromCold::Prepared { target });
+        download.answer(FromCold::Prepared { target: Some(self.target()) });
         Ok(None)
     }
 

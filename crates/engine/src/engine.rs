@@ -50,6 +50,8 @@ pub(crate) enum Inbox {
     },
     Cold {
         id: DownloadId,
+        /// The number of the question that it answers.
+        turn: u64,
         input: FromCold,
     },
     Pause {
@@ -94,6 +96,8 @@ pub(crate) struct Start {
 /// What a cold thread is told.
 pub(crate) enum ToCold {
     Tell(EventKind),
+    /// The number of the question that comes next.
+    Turn(u64),
     Prepare(Box<Preparation>),
     Learned(Identity),
     Verify {
@@ -130,6 +134,8 @@ struct Running {
     cold: SyncSender<ToCold>,
     backlog: VecDeque<ToCold>,
     paused: bool,
+    /// The number of the newest question to the cold side.
+    turn: u64,
     hot: Option<Hot>,
 }
 
@@ -240,7 +246,8 @@ impl Control {
         let now = Instant::now();
         match message {
             Inbox::Register { id, cold } => {
-                let mut running = Running { cold, backlog: VecDeque::new(), paused: false, hot: None };
+                let mut running =
+                    Running { cold, backlog: VecDeque::new(), paused: false, turn: 0, hot: None };
                 if self.ending {
                     running.send(ToCold::End);
                 }
@@ -248,7 +255,7 @@ impl Control {
             }
             Inbox::Start(start) => self.start(*start, now),
             Inbox::Report { id, segment, report } => self.on_report(id, segment, report, now),
-            Inbox::Cold { id, input } => self.on_cold(id, input, now),
+            Inbox::Cold { id, turn, input } => self.on_cold(id, turn, input, now),
             Inbox::Pause { id, done } => {
                 self.pause(id, now);
                 let _ = done.try_send(());
@@ -334,7 +341,10 @@ impl Control {
         }
     }
 
-    fn on_cold(&mut self, id: DownloadId, input: FromCold, now: Instant) {
+    fn on_cold(&mut self, id: DownloadId, turn: u64, input: FromCold, now: Instant) {
+        // An answer that comes after a pause answers what is not asked any more: since then the question
+        // was put again, and the cold side will do once more what it was asked.
+        let late = self.downloads.get(&id).is_none_or(|running| running.turn != turn);
         match input {
             FromCold::Prepared { target } => {
                 if let (Some(target), Some(running)) = (target, self.downloads.get_mut(&id))
@@ -343,8 +353,11 @@ impl Control {
                     let before = std::mem::replace(&mut hot.target, target);
                     running.send(ToCold::Release(before));
                 }
-                self.hand(id, Input::Prepared, now);
+                if !late {
+                    self.hand(id, Input::Prepared, now);
+                }
             }
+            FromCold::Verified(_) | FromCold::MachineReady if late => {}
             FromCold::Verified(verified) => self.hand(id, Input::Verified(verified), now),
             FromCold::MachineReady => self.hand(id, Input::MachineReady, now),
             FromCold::Gone => {
@@ -424,16 +437,16 @@ impl Control {
                     live.cell.end.store(at, Ordering::Relaxed);
                 }
             }
-            Action::Prepare(preparation) => self.tell(id, ToCold::Prepare(preparation)),
+            Action::Prepare(preparation) => self.ask(id, ToCold::Prepare(preparation)),
             Action::Learned(identity) => self.tell(id, ToCold::Learned(identity)),
             Action::Verify { identity, digests, proof } => {
                 let received = self.hot(id).map_or(0, |hot| hot.transfer.progress(now).received);
-                self.tell(id, ToCold::Verify { identity, digests, proof, received });
+                self.ask(id, ToCold::Verify { identity, digests, proof, received });
             }
             Action::Tell(kind) => self.tell(id, ToCold::Tell(kind)),
             Action::HostLimit { url, connections } => self.hosts.learn(&url, connections, now),
             Action::WakeAt(at) => self.wake = Some(self.wake.map_or(at, |wake| wake.min(at))),
-            Action::AwaitMachine { failure, .. } => self.tell(id, ToCold::AwaitMachine(failure)),
+            Action::AwaitMachine { failure, .. } => self.ask(id, ToCold::AwaitMachine(failure)),
             Action::GiveUp(failure) => self.tell(id, ToCold::GiveUp(failure)),
         }
     }
@@ -441,6 +454,15 @@ impl Control {
     fn tell(&mut self, id: DownloadId, message: ToCold) {
         if let Some(running) = self.downloads.get_mut(&id) {
             running.send(message);
+        }
+    }
+
+    /// Tells what will be answered.
+    fn ask(&mut self, id: DownloadId, question: ToCold) {
+        if let Some(running) = self.downloads.get_mut(&id) {
+            running.turn += 1;
+            running.send(ToCold::Turn(running.turn));
+            running.send(question);
         }
     }
 

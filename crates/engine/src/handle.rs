@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::connect::Network;
 use crate::download::{Download, Output};
 use crate::engine::{Control, Inbox};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
@@ -159,7 +160,8 @@ impl EngineHandle {
         self.send(Inbox::Register { id, cold })?;
         let (control, events) = (shared.control.clone(), shared.events.clone());
         let (ask, output) = (shared.ask.clone(), Mutex::new(output));
-        let download = Download { id, request, control, from_control, events, cancel, ask, output };
+        let turn = Cell::new(0);
+        let download = Download { id, request, control, from_control, events, turn, cancel, ask, output };
         let spawned =
             std::thread::Builder::new().name(format!("download-{id}")).spawn(move || download.run());
         match spawned {
@@ -170,7 +172,7 @@ impl EngineHandle {
                 Ok(id)
             }
             Err(error) => {
-                self.send(Inbox::Cold { id, input: crate::engine::FromCold::Gone })?;
+                self.send(Inbox::Cold { id, turn: 0, input: crate::engine::FromCold::Gone })?;
                 Err(Failure::new(Code::Internal, format!("no thread could be started: {error}")))
             }
         }

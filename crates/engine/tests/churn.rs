@@ -210,6 +210,15 @@ fn other_files(folder: &Path, stop: &AtomicBool) -> u64 {
     count
 }
 
+/// Set when the churn ends, also by a failure.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -224,6 +233,7 @@ fn no_byte_lands_in_another_file_and_nothing_is_left_however_downloads_come_and_
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let others = scope.spawn(|| other_files(others.path(), &stop));
+        let stopper = Stop(&stop);
         let origin = origin();
         let mut churn = Churn {
             origin: &origin,
@@ -242,7 +252,7 @@ fn no_byte_lands_in_another_file_and_nothing_is_left_however_downloads_come_and_
             }
         }
         churn.finish();
-        stop.store(true, Ordering::Relaxed);
+        drop(stopper);
         println!(
             "{} downloads: {} completed, {} cancelled; {} other files",
             churn.started,

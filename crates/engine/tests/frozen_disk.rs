@@ -86,9 +86,17 @@ fn a_frozen_disk_stops_only_what_is_on_it_and_is_not_taken_for_a_silent_server()
     freezer.thaw();
     let outcome = bench.follow(id);
     assert_eq!(frozen.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
+    let EventKind::Completed { received, .. } = outcome.last else { panic!("{outcome:?}") };
+    // More was sent than is taken: what a server says beyond the end of a connection's share while nobody
+    // listens stays in the kernel until that connection is closed.
     let sent = origin.counters().path("/frozen");
-    println!("{} KiB were sent beyond the size", (sent - SIZE) >> 10);
-    assert!(sent < SIZE + 2 * MIB, "{sent}: {outcome:?}");
+    println!(
+        "beyond the size, {} KiB were sent and {} KiB taken",
+        (sent - SIZE) >> 10,
+        (received - SIZE) >> 10
+    );
+    // At most one read of each connection, beyond where it was to stop.
+    assert!(received < SIZE + 4 * MIB, "{received}");
     // Let go of before the disk is.
     drop(bench.engine);
     drop(freezer);
