@@ -113,7 +113,7 @@ as_ordinary_user() {
     while read -r binary; do
         case "${binary##*/}" in
             # These know no files, sockets or processes, or are about the sources.
-            tidegate_core-* | tidegate_queue-* | arrows-* | fences-*) continue ;;
+            tidegate_core-* | tidegate_queue-* | recorded_disk-* | arrows-* | fences-*) continue ;;
         esac
         if ! nobody test -x "$binary"; then
             note "left out, since an ordinary user cannot reach it: $binary"
