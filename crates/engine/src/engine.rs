@@ -378,8 +378,9 @@ impl Control {
                 self.hand(id, Input::Head { segment, answer }, now);
             }
             Report::Ended { end, received } => {
+                let pos = live.accepted.then(|| live.cell.pos.load(Ordering::Relaxed));
                 hot.fetches.remove(&segment);
-                self.hand(id, Input::Ended { segment, end, received }, now);
+                self.hand(id, Input::Ended { segment, end, received, pos }, now);
             }
         }
     }

@@ -107,6 +107,7 @@ struct StreamState {
     out: File,
     at: u64,
     tail: VecDeque<u8>,
+    algorithms: Vec<Algorithm>,
     hashers: Vec<Hasher>,
 }
 
@@ -118,9 +119,26 @@ impl std::fmt::Debug for StreamTarget {
 
 impl StreamTarget {
     /// A stream; digests are computed on the way.
-    pub(crate) fn new(out: File, algorithms: &[Algorithm]) -> Self {
-        let hashers = algorithms.iter().map(|a| Hasher::new(*a)).collect();
-        Self { state: Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers }) }
+    pub(crate) fn new(out: File, wanted: impl IntoIterator<Item = Algorithm>) -> Self {
+        let (algorithms, hashers) = (Vec::new(), Vec::new());
+        let state = StreamState { out, at: 0, tail: VecDeque::new(), algorithms, hashers };
+        let target = Self { state: Mutex::new(state) };
+        target.compute(wanted);
+        target
+    }
+
+    /// Computes these digests too. Without effect once bytes went out.
+    pub(crate) fn compute(&self, algorithms: impl IntoIterator<Item = Algorithm>) {
+        let mut state = self.lock();
+        if state.at > 0 {
+            return;
+        }
+        for algorithm in algorithms {
+            if !state.algorithms.contains(&algorithm) {
+                state.algorithms.push(algorithm);
+                state.hashers.push(Hasher::new(algorithm));
+            }
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, StreamState> {

@@ -51,6 +51,10 @@ const CRAWL_PATIENCE: Duration = Duration::from_secs(1);
 /// How many connections are replaced for crawling in one download, at most.
 const MOST_REPLACED: u32 = 64;
 
+/// How many answers may hold less than [`SEAM`] although more was asked for, before a mirror's ranges are
+/// not used any more.
+const MOST_CRUMBS: u32 = 8;
+
 /// Redirects followed for one request, at most.
 const MOST_HOPS: u8 = 20;
 
@@ -288,7 +292,9 @@ impl Transfer {
                 }
             }
             Input::Head { segment, answer } => self.on_head(segment, *answer, now, &mut out),
-            Input::Ended { segment, end, received } => self.on_end(segment, end, received, now, &mut out),
+            Input::Ended { segment, end, received, pos } => {
+                self.on_end(segment, end, received, pos, now, &mut out)
+            }
             Input::Tick { counts, disk_blocked } => self.on_tick(counts, disk_blocked, now, &mut out),
             Input::Allow(connections) => {
                 self.allow = connections;
@@ -839,7 +845,15 @@ impl Transfer {
 
     // ---- ends -----------------------------------------------------------------------------------
 
-    fn on_end(&mut self, segment: SegmentId, end: End, received: u64, now: Instant, out: &mut Vec<Action>) {
+    fn on_end(
+        &mut self,
+        segment: SegmentId,
+        end: End,
+        received: u64,
+        pos: Option<u64>,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
         if !self.fetches.contains_key(&segment) {
             return;
         }
@@ -851,7 +865,13 @@ impl Transfer {
                 self.finished(segment, pos, whole_body, flat, now, out)
             }
             End::Differs { at } => self.differs(segment, at, now, out),
-            End::Failed(failure) => self.failed(segment, failure, now, out),
+            End::Failed(failure) => {
+                // What came since the last count is here too, and is progress.
+                if let Some(pos) = pos {
+                    self.count(Count { segment, pos, received, limited: false }, now);
+                }
+                self.failed(segment, failure, now, out);
+            }
         }
         self.settle(now, out);
         self.replenish(now, out);
@@ -888,7 +908,22 @@ impl Transfer {
         } else if whole_body && pos < fetch.end && pos > fetch.start && fetch.range.is_some() {
             // Less than was asked: what came is kept, and no more is asked at a time.
             let cap = (pos - fetch.start).max(SEAM);
-            self.remotes[fetch.mirror].cap = Some(cap);
+            let remote = &mut self.remotes[fetch.mirror];
+            remote.cap = Some(cap);
+            if pos - fetch.start < SEAM {
+                // A few bytes a request would take requests without number.
+                remote.crumbs += 1;
+                if remote.crumbs >= MOST_CRUMBS {
+                    remote.ranges = Some(false);
+                }
+            }
+        } else if whole_body
+            && fetch.range.is_none()
+            && self.remotes[fetch.mirror].ranges == Some(false)
+            && self.length().is_some_and(|length| pos < length)
+        {
+            let failure = Failure::new(Code::EndedEarly, "a part came where the whole was asked for");
+            self.after_failure(&fetch, failure, now, out);
         } else if whole_body && pos <= fetch.start && Some(pos) != self.length() {
             let failure = Failure::new(Code::EndedEarly, "the answer held nothing of what was asked for");
             self.after_failure(&fetch, failure, now, out);
@@ -954,7 +989,6 @@ impl Transfer {
                 self.leave(fetch.mirror, failure, now, out)
             }
             Remedy::Retry { .. } | Remedy::Wait { .. } => {
-                let failure = self.say_how_far(failure);
                 self.wait_or_leave(fetch.mirror, failure, asked, now, out);
             }
         }
@@ -1024,6 +1058,7 @@ impl Transfer {
             self.go_on(now, out);
             return;
         }
+        let failure = self.say_how_far(failure);
         let until =
             self.remotes.iter().filter(|r| r.is_usable()).map(|r| r.not_before).min().unwrap_or(now + wait);
         let retry_in = until.saturating_duration_since(now);
@@ -1078,6 +1113,11 @@ impl Transfer {
     }
 
     fn after_leaving(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let can_join = |r: &Remote| r.is_usable() && !matches!(r.admission, Admission::Unprovable);
+        if !self.have.is_empty() && !self.unconfirmed && !self.remotes.iter().any(can_join) {
+            self.begin_again_from_the_others(now, out);
+            return;
+        }
         if self.choose_mirror(now).is_some() {
             self.go_on(now, out);
         } else {

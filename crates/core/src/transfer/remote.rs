@@ -37,6 +37,8 @@ pub struct Remote {
     pub(super) ranges: Option<bool>,
     /// Answers that broke a rule of ranges although others kept them.
     pub(super) strikes: u32,
+    /// Answers to ranges that held next to nothing of what was asked for.
+    pub(super) crumbs: u32,
     /// Whether it keeps to `If-Range`.
     pub(super) if_range: bool,
     /// Most connections that it took.
@@ -60,6 +62,7 @@ impl Remote {
             identity: None,
             ranges: None,
             strikes: 0,
+            crumbs: 0,
             if_range: true,
             ceiling: usize::MAX,
             refusals: 0,

@@ -197,10 +197,10 @@ impl World {
         let amount = 1 + self.dice.below(48 * KIB);
         let run = self.running.get_mut(&segment)?;
         if cut {
-            let received = run.received;
+            let (received, pos) = (run.received, run.body.is_some().then_some(run.at));
             self.running.remove(&segment);
             let failure = Failure::new(Code::ConnectionLost, "reset");
-            return Some(Input::Ended { segment, end: End::Failed(failure), received });
+            return Some(Input::Ended { segment, end: End::Failed(failure), received, pos });
         }
         if !run.headed {
             let answer = self.answer(segment);
@@ -215,7 +215,7 @@ impl World {
                 if let Some(at) = (done..known).find(|at| self.disk[*at as usize] != byte(run.version, *at)) {
                     let received = run.received;
                     self.running.remove(&segment);
-                    return Some(Input::Ended { segment, end: End::Differs { at }, received });
+                    return Some(Input::Ended { segment, end: End::Differs { at }, received, pos: None });
                 }
                 done = known;
                 continue;
@@ -244,6 +244,7 @@ impl World {
                 segment,
                 end: End::Finished { pos, whole_body, flat: false },
                 received,
+                pos: Some(pos),
             });
         }
         None
@@ -381,6 +382,17 @@ proptest! {
         }
     }
 
+    /// Ranges of a few bytes each would take requests without number: the whole is taken instead.
+    #[test]
+    fn ranges_that_bring_crumbs_are_given_up(says in says(), cap in 1..SEAM, seed in any::<u64>()) {
+        let server = Server { length: 512 * KIB, says, ranges: true, tells_length: true, cut_every: 0, most: 8, cap, changes_after: 0, lies: false };
+        let mut world = World::new(server, seed);
+        let mut transfer = Transfer::new(DownloadId(1), request(8, Resume::Auto), Found::Nothing, seed, world.now);
+        world.run(&mut transfer, 30_000, u64::MAX);
+        prop_assert!(world.verified.is_some() && world.is_whole(1));
+        prop_assert!(world.requests <= 64, "{} requests", world.requests);
+    }
+
     /// A change in the middle is seen wherever the server says anything of its versions.
     #[test]
     fn a_change_in_the_middle_is_never_spliced(mut server in server(), after in 2u64..12, seed in any::<u64>()) {
@@ -393,5 +405,37 @@ proptest! {
             let whole = world.is_whole(1) || world.is_whole(2);
             prop_assert!(whole || (!told && proof == Proof::Sampled), "{proof:?}");
         }
+    }
+}
+
+#[test]
+fn what_a_broken_answer_brought_is_here_and_is_told() {
+    let mut request = request(1, Resume::Auto);
+    request.options.retries = 1;
+    let mut transfer = Transfer::new(DownloadId(1), request, Found::Nothing, 1, Instant::now());
+    let mut now = Instant::now();
+    transfer.handle(Input::Allow(1), now);
+    let mut actions = transfer.handle(Input::Begin, now);
+    // Each answer brings ten bytes more than the last, and the network then breaks: no attempt is in vain.
+    for round in 1..=6 {
+        let order = actions
+            .iter()
+            .find_map(|a| if let Action::Fetch(order) = a { Some(order.clone()) } else { None });
+        let segment = order.expect("it asks again").segment;
+        let mut headers = Headers::default();
+        headers.push("content-length", b"100");
+        headers.push("accept-ranges", b"none");
+        let answer = Box::new(Answer::parse(200, false, &headers, 0));
+        transfer.handle(Input::Head { segment, answer }, now);
+        transfer.handle(Input::Prepared, now);
+        let end = End::Failed(Failure::new(Code::ConnectionLost, "reset"));
+        let actions_of_end =
+            transfer.handle(Input::Ended { segment, end, received: 10 * round, pos: Some(10 * round) }, now);
+        assert_eq!(transfer.have().total(), 10 * round);
+        let told = format!("ended early, {} of 100 bytes are here: reset", 10 * round);
+        let waits = |a: &Action| matches!(a, Action::Tell(EventKind::Waiting { failure, .. }) if failure.message == told);
+        assert!(actions_of_end.iter().any(waits), "{actions_of_end:?}");
+        now += Duration::from_secs(5);
+        actions = transfer.handle(Input::Tick { counts: &[], disk_blocked: false }, now);
     }
 }
