@@ -26,9 +26,7 @@ use tidegate_core::file_name::{Portability, relative_path};
 use tidegate_core::message::{Event, EventKind, Proof};
 use tidegate_core::request::{Destination, OnExists, redact};
 use tidegate_core::transfer::{Found, Preparation, Verified};
-use tidegate_core::{
-    Algorithm, Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SafeName, Span, SpanSet,
-};
+use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SafeName, Span, SpanSet};
 use url::Url;
 
 /// How often everything is made to survive a power loss.
@@ -216,9 +214,10 @@ impl Download {
                         preparation.resumable,
                         preparation.content_type.as_ref(),
                     );
+                    stream.compute(preparation.digests.iter().map(Digest::algorithm));
                     self.answer(FromCold::Prepared { target: None });
                 }
-                Wish::Verify { identity, proof, received, .. } => {
+                Wish::Verify { identity, digests, proof, received } => {
                     let length = stream.written();
                     if identity.length.is_some_and(|told| told != length) {
                         let message =
@@ -226,10 +225,11 @@ impl Download {
                         return Err(Failure::new(Code::LengthMismatch, message).into());
                     }
                     let found = stream.digests();
-                    let wrong =
-                        self.request.digests.iter().zip(&found).find(|(expected, found)| expected != found);
-                    if let Some((expected, found)) = wrong {
-                        return Err(digest_mismatch(expected, found).into());
+                    for expected in self.request.digests.iter().chain(&digests) {
+                        let other = |d: &&Digest| d.algorithm() == expected.algorithm() && *d != expected;
+                        if let Some(found) = found.iter().find(other) {
+                            return Err(digest_mismatch(expected, found).into());
+                        }
                     }
                     self.answer(FromCold::Verified(Verified::Right));
                     let proof = if found.is_empty() { proof } else { Proof::Digest };

@@ -108,6 +108,7 @@ struct StreamState {
     out: Output,
     at: u64,
     tail: VecDeque<u8>,
+    algorithms: Vec<Algorithm>,
     hashers: Vec<Hasher>,
 }
 

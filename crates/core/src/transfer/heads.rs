@@ -400,6 +400,7 @@ impl Transfer {
             resumable,
             decoded: !self.codings.is_empty(),
             unproved: self.unrecorded,
+            digests: self.server_digests.clone(),
         })));
     }
 

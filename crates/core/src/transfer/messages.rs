@@ -1,6 +1,7 @@
 //! What a transfer is told and what it wants done.
 
 use crate::answer::Answer;
+use crate::digest::Digest;
 use crate::failure::{Failure, Need};
 use crate::headers::Coding;
 use crate::id::{MirrorId, SegmentId};
@@ -80,6 +81,9 @@ pub struct Preparation {
     /// Bytes from before are not proved yet to be of this version: until [`Action::Learned`] says
     /// so, nothing durable may.
     pub unproved: bool,
+    /// What the server says of the whole file so far: a target that cannot be read again must take its
+    /// digests as the bytes pass.
+    pub digests: Vec<Digest>,
 }
 
 /// What a transfer wants done.
@@ -197,6 +201,8 @@ pub enum Input<'a> {
         pos: u64,
         /// Bytes received by it in all.
         received: u64,
+        /// One past the last byte that it brought to the disk, if its body was taken at all.
+        pos: Option<u64>,
     },
     /// Time has passed, and this is how far the fetches are.
     Tick {

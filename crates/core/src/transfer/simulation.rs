@@ -245,6 +245,7 @@ impl World {
                 end: End::Finished { pos, whole_body, flat: false },
                 pos,
                 received,
+                pos: Some(pos),
             });
         }
         None

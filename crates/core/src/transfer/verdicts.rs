@@ -244,6 +244,16 @@ impl Transfer {
         if newcomer || (others_gave_it && !from_before) {
             let message =
                 format!("a mirror holds other bytes from {at} on: {}", crate::request::redact(&fetch.url));
+            if newcomer && self.has_digests() {
+                // Who of the two is right will be told by the digest; until then this one waits.
+                self.remotes[fetch.mirror].admission = Admission::Unprovable;
+                let message = format!("setting a mirror aside: {message}");
+                out.push(Action::Tell(EventKind::Notice { message }));
+                if !self.remotes.iter().any(|r| r.is_admitted()) {
+                    self.begin_again_from_the_others(now, out);
+                }
+                return;
+            }
             self.leave_for_good(fetch.mirror, Failure::new(Code::NotTheFile, message), now, out);
             return;
         }
@@ -256,6 +266,12 @@ impl Transfer {
         } else if self.changed(failure, None, out) {
             self.replenish(now, out);
         }
+    }
+
+    /// Only mirrors are left that could not be shown to have what is here.
+    pub(super) fn begin_again_from_the_others(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let message = "the mirrors that are left cannot be shown to have the file of which this is a part";
+        self.begin_again_because(Failure::new(Code::Changed, message), now, out);
     }
 
     fn leave_for_good(&mut self, mirror: usize, failure: Failure, now: Instant, out: &mut Vec<Action>) {
@@ -385,6 +401,12 @@ impl Transfer {
         }
         for bad in spans {
             self.have.remove(*bad);
+        }
+        // What is left here has its digests: mirrors that were set aside may be compared with it.
+        for remote in &mut self.remotes {
+            if matches!(remote.admission, Admission::Unprovable) {
+                remote.admission = Admission::Unknown;
+            }
         }
         self.bad_rounds += 1;
         let count = spans.len();

@@ -18,12 +18,16 @@ fn cut_at_first(given: &Given, times: u64, share: f64, ending: Ending) -> Resour
 }
 
 pub(super) static RECIPES: &[Recipe] = &[
-    recipe("cut-reset", "each answer is reset at 40 %; ranges work", |given| {
-        one(given.file().cut_at_share(0.4, Ending::Reset))
-    }),
-    recipe("cut-fin", "each answer is closed at 40 %; ranges work", |given| {
-        one(given.file().cut_at_share(0.4, Ending::Fin))
-    }),
+    recipe(
+        "cut-reset",
+        "each answer is reset at 40 %; ranges work, but the last two bytes never come",
+        |given| one(given.file().cut_at_share(0.4, Ending::Reset)),
+    ),
+    recipe(
+        "cut-fin",
+        "each answer is closed at 40 %; ranges work, but the last two bytes never come",
+        |given| one(given.file().cut_at_share(0.4, Ending::Fin)),
+    ),
     recipe("cut-once", "the first answer is reset at 40 %", |given| {
         one(cut_at_first(given, 1, 0.4, Ending::Reset))
     }),
