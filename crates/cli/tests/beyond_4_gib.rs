@@ -1,6 +1,7 @@
 //! A file larger than 32 bits can count, cut and gone on with around and beyond that mark.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "it tells its figures")]
 
 mod program;
 

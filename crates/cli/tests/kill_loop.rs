@@ -1,6 +1,7 @@
 //! `kill -9` at random moments, and the same command again, until the file is there.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "it tells its figures")]
 
 mod program;
 
@@ -88,6 +89,6 @@ fn however_often_it_is_killed_the_file_comes_right_and_little_is_fetched_again()
         "{downloads} downloads of {} MiB, {kills} kills: {} KiB fetched again, {} KiB for each kill",
         SIZE / MIB,
         again >> 10,
-        again / kills.max(1) >> 10
+        (again / kills.max(1)) >> 10
     );
 }

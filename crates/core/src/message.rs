@@ -14,9 +14,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proof {
-    /// Bytes from before were compared in samples only: the server gave nothing better.
+    /// None: a file of that name was left as it is, as asked; nothing was fetched or compared.
+    Untouched,
+    /// Bytes of different answers were compared in samples only: the server gave nothing better.
     Sampled,
-    /// All bytes came in this run from answers that agree in what they say of the file.
+    /// One answer brought all bytes, from the first to its proper end.
     Answers,
     /// Every answer carried the same strong validator.
     Validator,

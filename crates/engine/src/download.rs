@@ -196,8 +196,8 @@ impl Download {
     // ---- to a stream ----------------------------------------------------------------------------
 
     fn to_stream(&self, output: Output, called: &'static str) -> Result<EventKind, Ending> {
-        let wanted: Vec<Algorithm> = self.request.digests.iter().map(Digest::algorithm).collect();
-        let stream = Arc::new(StreamTarget::new(output, called, &wanted));
+        let stream = Arc::new(StreamTarget::new(output, called));
+        stream.compute(self.request.digests.iter().map(Digest::algorithm));
         self.begin(self.request.clone(), Found::Nothing, Target::Stream(Arc::clone(&stream)), NO_DISK);
         let mut asked = 0;
         loop {
@@ -448,7 +448,8 @@ impl<'a> FileSide<'a> {
         match self.landing.begin(&identity, &name, Basis::Recorded, options)? {
             Begin::Fetch(_) => {
                 let path = self.landing.publish(&name, length, options)?;
-                let proof = Proof::Validator;
+                // What rests on samples was recorded without a strong validator.
+                let proof = if identity.if_range().is_some() { Proof::Validator } else { Proof::Sampled };
                 Ok(Some(EventKind::Completed { path: Some(path), length, proof, already: true, received: 0 }))
             }
             begin => Ok(Some(self.already(begin, length))),
@@ -566,12 +567,13 @@ impl<'a> FileSide<'a> {
     }
 
     fn already(&self, begun: Begin, length: u64) -> EventKind {
-        let path = match begun {
-            Begin::AlreadyComplete { path } | Begin::Skip { path } | Begin::NotNewer { path } => Some(path),
-            Begin::Fetch(_) => None,
+        let (path, proof) = match begun {
+            Begin::AlreadyComplete { path } => (Some(path), Proof::Validator),
+            Begin::Skip { path } | Begin::NotNewer { path } => (Some(path), Proof::Untouched),
+            Begin::Fetch(_) => (None, Proof::Untouched),
         };
         let length = path.as_ref().and_then(|p| p.metadata().ok()).map_or(length, |m| m.len());
-        EventKind::Completed { path, length, proof: Proof::Validator, already: true, received: 0 }
+        EventKind::Completed { path, length, proof, already: true, received: 0 }
     }
 
     fn learned(&mut self, identity: &Identity) -> Result<(), Failure> {

@@ -108,7 +108,6 @@ struct StreamState {
     out: Output,
     at: u64,
     tail: VecDeque<u8>,
-    algorithms: Vec<Algorithm>,
     hashers: Vec<Hasher>,
 }
 
@@ -119,9 +118,9 @@ impl std::fmt::Debug for StreamTarget {
 }
 
 impl StreamTarget {
-    /// A stream; digests are computed on the way.
-    pub(crate) fn new(out: Output, called: &'static str, algorithms: &[Algorithm]) -> Self {
-        let hashers = algorithms.iter().map(|a| Hasher::new(*a)).collect();
+    /// A stream, with its name for messages.
+    pub(crate) fn new(out: Output, called: &'static str) -> Self {
+        let hashers = Vec::new();
         Self { called, state: Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers }) }
     }
 
@@ -129,12 +128,25 @@ impl StreamTarget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Computes these digests too. Without effect once bytes went out.
+    pub(crate) fn compute(&self, algorithms: impl IntoIterator<Item = Algorithm>) {
+        let mut state = self.lock();
+        if state.at > 0 {
+            return;
+        }
+        for algorithm in algorithms {
+            if state.hashers.iter().all(|hasher| hasher.algorithm() != algorithm) {
+                state.hashers.push(Hasher::new(algorithm));
+            }
+        }
+    }
+
     /// How many bytes went out.
     pub(crate) fn written(&self) -> u64 {
         self.lock().at
     }
 
-    /// The digests of what went out, in the order of the algorithms.
+    /// The digests of what went out.
     pub(crate) fn digests(&self) -> Vec<Digest> {
         std::mem::take(&mut self.lock().hashers).into_iter().map(Hasher::finish).collect()
     }

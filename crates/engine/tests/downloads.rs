@@ -61,7 +61,8 @@ fn a_paused_download_goes_on_where_it_stopped() {
     bench.engine.resume(id).unwrap();
     let outcome = bench.follow(id);
     assert_eq!(body.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
-    assert!(origin.counters().body_bytes < 18 * MIB, "{:?}", origin.counters());
+    // What the server had in flight when it was stopped is sent twice, and never more than half again.
+    assert!(origin.counters().body_bytes < 24 * MIB, "{:?}", origin.counters());
 }
 
 /// A writer whose bytes can be looked at later.
@@ -70,7 +71,7 @@ struct Sink(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
 impl std::io::Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().map_err(|_| std::io::ErrorKind::Other)?.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

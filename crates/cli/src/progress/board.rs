@@ -201,6 +201,9 @@ impl Row {
 
 /// The sentence about a file that is whole.
 fn finished(name: &str, length: u64, proof: Proof, already: bool, received: u64, took: Duration) -> String {
+    if proof == Proof::Untouched {
+        return format!("{name}: left as it is, as asked; nothing was fetched or compared");
+    }
     if already {
         return format!("{name}: is here already, whole ({})", show_size(length));
     }
@@ -218,7 +221,7 @@ fn finished(name: &str, length: u64, proof: Proof, already: bool, received: u64,
     text += match proof {
         Proof::Digest => "; it has the digest that it should",
         Proof::Validator => "; one version all along",
-        Proof::Answers => "",
+        Proof::Answers | Proof::Untouched => "",
         Proof::Sampled => "; checked in samples only, since the server tells nothing better",
     };
     text

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidegate_core::Code;
@@ -259,18 +259,17 @@ impl Running {
     /// Waits so long for its end, and then presses Ctrl-C; what still goes on after that is told.
     pub(crate) fn end_within_or_interrupt(self, time: Duration) -> Result<Ended, String> {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        let (ended, still_runs) = channel::<()>();
+        let (ended, still_runs) = sync_channel::<()>(1);
         let watch = std::thread::spawn(move || {
             if still_runs.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
                 let _ = kill_process(pid, Signal::INT);
             }
         });
         // The process is not reaped before the watch has ended, so the number is not another's.
-        let result = self.end_within(time + Duration::from_secs(10), move || {
+        self.end_within(time + Duration::from_secs(10), move || {
             drop(ended);
             watch.join().unwrap();
-        });
-        result
+        })
     }
 
     /// Waits so long for its end; else it is stopped by force, and what it said is told.
@@ -310,7 +309,7 @@ fn drain(from: &Receiver<Vec<u8>>, to: &mut Vec<u8>, deadline: Instant) -> bool 
 
 /// What is read, as it comes, until its end.
 fn pieces(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (send, receive) = channel();
+    let (send, receive) = sync_channel(1024);
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from.read(&mut buffer) {

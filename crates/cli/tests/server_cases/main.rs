@@ -6,6 +6,7 @@
 //! can read. Time is only printed.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "times and what is left out are told")]
 
 mod common;
 mod credentials;

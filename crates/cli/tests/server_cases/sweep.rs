@@ -118,7 +118,7 @@ fn judge(name: &str, place: &Place, ended: &Ended, right: &[Body], requests: u64
             }
             match code {
                 130 if slow(name).is_some() => {}
-                1 | 2 | 3 | 4 if ended.words().is_empty() => fault("no word for the failure".to_owned()),
+                1..=4 if ended.words().is_empty() => fault("no word for the failure".to_owned()),
                 1..=4 => {}
                 _ => fault(format!("exit {code}")),
             }

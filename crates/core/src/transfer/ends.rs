@@ -265,6 +265,11 @@ impl Transfer {
     }
 
     pub(super) fn after_leaving(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let can_join = |r: &Remote| r.is_usable() && !matches!(r.admission, Admission::Unprovable);
+        if !self.have.is_empty() && !self.unconfirmed && !self.remotes.iter().any(can_join) {
+            self.begin_again_from_the_others(now, out);
+            return;
+        }
         if self.choose_mirror(now).is_some() {
             self.go_on(now, out);
         } else {

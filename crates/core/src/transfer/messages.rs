@@ -201,8 +201,6 @@ pub enum Input<'a> {
         pos: u64,
         /// Bytes received by it in all.
         received: u64,
-        /// One past the last byte that it brought to the disk, if its body was taken at all.
-        pos: Option<u64>,
     },
     /// Time has passed, and this is how far the fetches are.
     Tick {

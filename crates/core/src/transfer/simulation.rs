@@ -245,7 +245,6 @@ impl World {
                 end: End::Finished { pos, whole_body, flat: false },
                 pos,
                 received,
-                pos: Some(pos),
             });
         }
         None
