@@ -55,7 +55,7 @@ fn a_full_disk_stops_only_what_is_on_it_and_costs_nothing_that_was_there() {
     let bench = Bench::new();
     let disk = bench.path("disk");
     std::fs::create_dir(&disk).unwrap();
-    let memory = mounts::Memory::mount(&disk, SIZE + 4 * MIB);
+    let _memory = mounts::Memory::mount(&disk, SIZE + 4 * MIB);
 
     let mut request = bench.request(&[&origin.url("/full")]);
     request.destination = Destination::File { dir: disk.clone(), name: None, adopt: None };
@@ -83,7 +83,7 @@ fn a_full_disk_stops_only_what_is_on_it_and_costs_nothing_that_was_there() {
     bench.engine.resume(id).unwrap();
     wait_for_full(&bench, id);
 
-    memory.resize(4 * SIZE);
+    std::fs::remove_file(disk.join("filler")).unwrap();
     let outcome = bench.follow(id);
     assert_eq!(full.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
     let sent = origin.counters().path("/full");
@@ -103,13 +103,14 @@ fn a_disk_that_has_not_room_enough_is_known_before_anything_is_fetched() {
     let bench = Bench::new();
     let disk = bench.path("disk");
     std::fs::create_dir(&disk).unwrap();
-    let memory = mounts::Memory::mount(&disk, SIZE / 2);
+    let _memory = mounts::Memory::mount(&disk, SIZE + 4 * MIB);
+    File::create(disk.join("filler")).unwrap().write_all(&vec![7; 8 << 20]).unwrap();
     let mut request = bench.request(&[&origin.url("/f")]);
     request.destination = Destination::File { dir: disk.clone(), name: None, adopt: None };
     let id = bench.start(request);
     wait_for_full(&bench, id);
     assert_eq!(bench.engine.progress(id).unwrap().unwrap().have, 0);
-    memory.resize(2 * SIZE);
+    std::fs::remove_file(disk.join("filler")).unwrap();
     let outcome = bench.follow(id);
     assert_eq!(body.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
 }

@@ -42,11 +42,6 @@ impl Memory {
         must(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"]).arg(at));
         Self { at: at.to_owned() }
     }
-
-    /// Makes it larger or smaller.
-    pub(crate) fn resize(&self, bytes: u64) {
-        must(Command::new("mount").args(["-o", &format!("remount,size={bytes}")]).arg(&self.at));
-    }
 }
 
 impl Drop for Memory {
