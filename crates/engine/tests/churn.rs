@@ -1,7 +1,12 @@
 //! Downloads that are started, cancelled, paused and left behind at random moments, thousands of them,
 //! while other files of the process open and close.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and says figures"
+)]
 
 mod common;
 mod threads;

@@ -1,6 +1,11 @@
 //! A disk that takes no bytes for a while, as one that spins up or a network's that is away.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and says figures"
+)]
 
 mod common;
 mod mounts;

@@ -1,6 +1,11 @@
 //! A disk that becomes full while a download writes to it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and says figures"
+)]
 
 mod common;
 mod mounts;

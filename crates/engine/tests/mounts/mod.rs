@@ -1,6 +1,12 @@
 //! Disks of a test's own: mounted in a mount namespace of its own, which goes away with the test.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each test file uses its part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "each test file uses its part"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
