@@ -160,6 +160,11 @@ impl FetchError {
     pub fn from_io(error: io::Error, host: &str, reused: bool, before_answer: bool) -> Self {
         match crate::connect::tls::classify(&error, host) {
             Some(tls) => tls,
+            // The words of libraries for this end in advice to programmers.
+            None if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let source = io::Error::new(error.kind(), "it was closed without a proper end");
+                Self::ConnectionLost { reused, before_answer, source }
+            }
             None => Self::ConnectionLost { reused, before_answer, source: error },
         }
     }

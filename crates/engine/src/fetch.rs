@@ -33,6 +33,9 @@ const DRAIN: u64 = 64 << 10;
 /// How long that may take.
 const DRAIN_FOR: Duration = Duration::from_millis(500);
 
+/// Bytes of a coded body that are read at a time, at most.
+const CODED: usize = 16 << 10;
+
 /// Output of a decoder, at most; a bound for bombs whose ratio stays below that of honest files.
 const MOST_DECODED: u64 = 1 << 40;
 
@@ -359,7 +362,8 @@ impl<'a> Writer<'a> {
     /// How many bytes may be read now. Says meanwhile that it is not the network that is silent.
     async fn may_read(&mut self) -> usize {
         let cell = &self.job.cell;
-        let take = self.limit.take(BUFFER);
+        // A coded body can grow a thousandfold: less at a time, so that the thread is not held up.
+        let take = self.limit.take(if self.decoder.is_some() { CODED } else { BUFFER });
         tokio::pin!(take);
         poll_fn(|cx| {
             let polled = take.as_mut().poll(cx);

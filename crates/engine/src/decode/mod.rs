@@ -21,6 +21,10 @@ const MOST_CODINGS: usize = 3;
 const MOST_RATIO: u64 = 1100;
 /// Output below which no ratio is suspicious.
 const FREE: u64 = 16 << 20;
+/// Output from which even a ratio is suspicious that deflate can reach: files of nothing but zeros are
+/// not what servers encode unasked, and gigabytes of them are what fills a disk.
+const LARGE: u64 = 1 << 30;
+const MOST_RATIO_OF_LARGE: u64 = 200;
 /// Bytes of the buffer that each coding decodes into.
 const ROOM: usize = 64 * 1024;
 
@@ -245,7 +249,8 @@ fn push(links: &mut [Link], bytes: &[u8], out: &mut Emit<'_>) -> Result<(), Deco
 }
 
 fn is_bomb(input: u64, output: u64) -> bool {
-    output > FREE && output > input.saturating_mul(MOST_RATIO)
+    (output > FREE && output > input.saturating_mul(MOST_RATIO))
+        || (output > LARGE && output > input.saturating_mul(MOST_RATIO_OF_LARGE))
 }
 
 /// Calls into a foreign decoder.
