@@ -1,0 +1,458 @@
+//! The side of a download that becomes a file: what was there, preparing, verifying, publishing.
+
+use super::{Download, Ending, NO_DISK, Wish, cancelled, digest_mismatch};
+use crate::engine::FromCold;
+use crate::landing::{Begin, Found as Landed, Landing, disk_failure};
+use crate::part_file::Basis;
+use crate::target::Target;
+use crate::verify;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tidegate_core::checkpoint::Link;
+use tidegate_core::failure::Need;
+use tidegate_core::file_name::Portability;
+use tidegate_core::message::{EventKind, Proof};
+use tidegate_core::transfer::{Found, Preparation, Verified};
+use tidegate_core::{Code, Digest, Failure, Identity, Remedy, SafeName, Span, SpanSet};
+
+/// How often everything is made to survive a power loss.
+const DURABLE_EVERY: Duration = Duration::from_secs(10);
+
+/// How often the kernel is asked to begin writing to the disk.
+const WRITEBACK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a full disk is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A block of another tool's leftover that holds only zeros is taken for room that was reserved.
+const BLOCK: usize = 4 << 10;
+
+/// The cold side of a download that becomes a file.
+pub(super) struct FileSide<'a> {
+    download: &'a Download,
+    pub(super) landing: Landing,
+    explicit_name: bool,
+    part_name: PathBuf,
+    pub(super) found: Found,
+    /// Whose bytes were found, if anybody's that a checkpoint told of.
+    link: Option<Link>,
+    /// The name that the file will have, once the server was heard.
+    final_name: Option<OsString>,
+    /// It was prepared, so there may be something to save.
+    ready: bool,
+    /// Names the disk that the part is on.
+    pub(super) disk: u64,
+    /// How often somebody was asked for what it lacks.
+    asked: u32,
+    last_durable: Instant,
+}
+
+impl<'a> FileSide<'a> {
+    pub(super) fn new(
+        download: &'a Download,
+        landing: Landing,
+        explicit_name: bool,
+        part_name: PathBuf,
+    ) -> Result<Self, Failure> {
+        let (found, link) = match landing.found() {
+            Landed::Nothing => (Found::Nothing, None),
+            // A copied part may lack what its checkpoint says.
+            Landed::Recorded { spans, link, moved: true, .. } => {
+                (Found::Adopted { spans: without_reserved_room(&landing, &spans)? }, Some(link))
+            }
+            Landed::Recorded { identity, spans, link, .. } => {
+                (Found::Recorded { identity, spans }, Some(link))
+            }
+            Landed::Bare { length, adopted } => (by_content(download, &landing, length, adopted)?, None),
+        };
+        Ok(Self {
+            download,
+            landing,
+            explicit_name,
+            part_name,
+            found,
+            link,
+            final_name: None,
+            ready: false,
+            disk: NO_DISK,
+            asked: 0,
+            last_durable: Instant::now(),
+        })
+    }
+
+    pub(super) fn target(&self) -> Target {
+        Target::Part { part: Arc::clone(self.landing.part()), path: Arc::new(self.landing.part_path()) }
+    }
+
+    /// A run before this one had verified the file and was about to give it its name.
+    pub(super) fn publish_what_was_verified(&mut self) -> Result<Option<EventKind>, Failure> {
+        let Landed::Recorded { identity, done: Some(name), link: Link::Same, moved: false, .. } =
+            self.landing.found()
+        else {
+            return Ok(None);
+        };
+        let Some(length) = identity.length else { return Ok(None) };
+        let options = &self.download.request.options;
+        // Digests given now may be others than those of then.
+        if !self.download.request.digests.is_empty() || self.download.request.pieces.is_some() {
+            return Ok(None);
+        }
+        match self.landing.begin(&identity, &name, Basis::Recorded, options)? {
+            Begin::Fetch(_) => {
+                let path = self.landing.publish(&name, length, options)?;
+                // What rests on samples was recorded without a strong validator.
+                let proof = if identity.if_range().is_some() { Proof::Validator } else { Proof::Sampled };
+                Ok(Some(EventKind::Completed { path: Some(path), length, proof, already: true, received: 0 }))
+            }
+            begin => Ok(Some(self.already(begin, length))),
+        }
+    }
+
+    /// Follows the download until it is whole or will not be.
+    pub(super) fn follow(&mut self) -> Result<EventKind, Ending> {
+        loop {
+            match self.download.next_wish(WRITEBACK_EVERY) {
+                Wish::Prepare(preparation) => {
+                    if let Some(done) = self.prepare(&preparation)? {
+                        return Ok(done);
+                    }
+                }
+                Wish::Learned(identity) => self.learned(&identity)?,
+                Wish::Verify { identity, digests, proof, received } => {
+                    if let Some(done) = self.verify(&identity, digests, proof, received)? {
+                        return Ok(done);
+                    }
+                }
+                Wish::AwaitMachine(failure) => self.await_machine(failure)?,
+                Wish::GiveUp(failure) => self.go_on_with_help(failure)?,
+                Wish::Cancel => return Err(cancelled().into()),
+                Wish::Paused => {
+                    self.make_durable()?;
+                    self.download.tell(EventKind::Paused { have: self.have() });
+                }
+                Wish::End => {
+                    self.make_durable()?;
+                    return Err(Ending::Told(EventKind::Paused { have: self.have() }));
+                }
+                Wish::Save if self.ready => {
+                    self.landing.part().start_writeback();
+                    if self.last_durable.elapsed() >= DURABLE_EVERY {
+                        self.make_durable()?;
+                    }
+                }
+                Wish::Save => {}
+            }
+        }
+    }
+
+    /// Goes on where it stopped, with what somebody knows better.
+    fn go_on_with_help(&mut self, failure: Failure) -> Result<(), Ending> {
+        let Some(request) = self.download.help(&failure, &mut self.asked) else { return Err(failure.into()) };
+        if self.ready {
+            let part = self.landing.part();
+            self.found = Found::Recorded { identity: part.identity(), spans: part.have() };
+        }
+        self.download.begin(request, self.found.clone(), self.target(), self.disk);
+        Ok(())
+    }
+
+    /// The server has told which file it is: makes the part ready for it, before its first byte.
+    fn prepare(&mut self, preparation: &Preparation) -> Result<Option<EventKind>, Ending> {
+        let Preparation { identity, restart, disposition, content_type, url, resumable, unproved, .. } =
+            preparation;
+        let download = self.download;
+        let name = match (self.explicit_name, self.part_name.file_name()) {
+            (true, Some(name)) => name.to_owned(),
+            _ => SafeName::choose(disposition.as_deref(), download.url(), url, Portability::default())
+                .as_str()
+                .into(),
+        };
+        if restart.is_some() && matches!(self.link, Some(Link::Other | Link::OtherQuery)) {
+            // Another link's bytes, and of another file: they are not ours to spoil.
+            self.landing.next_part()?;
+        }
+        let part = Arc::clone(self.landing.part());
+        let (identity, basis) = match (&self.found, restart) {
+            // Asked once more for the same version, since a pause came before the answer: what was made
+            // ready stays so.
+            (_, None) if self.ready && *unproved => (part.identity(), Basis::Recorded),
+            (_, None) if self.ready => (identity.clone(), Basis::Recorded),
+            (_, Some(_)) | (Found::Nothing, _) => (identity.clone(), Basis::Nothing),
+            // Until the bytes are proved to be of this version, the record must not say so; nor may it
+            // go on naming the old one, since bytes of this answer may come to lie beside them.
+            (Found::Recorded { identity: recorded, .. }, None) if *unproved => {
+                let doubtful = Identity { etag: None, date_is_strong: false, ..recorded.clone() };
+                (doubtful, Basis::Recorded)
+            }
+            (Found::Recorded { .. }, None) => (identity.clone(), Basis::Recorded),
+            (Found::Adopted { spans }, None) => {
+                let known = if *unproved {
+                    Identity { length: identity.length, ..Identity::default() }
+                } else {
+                    identity.clone()
+                };
+                (known, Basis::Proved(spans.clone()))
+            }
+        };
+        self.link = None;
+        download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref());
+        let begun = loop {
+            match self.landing.begin(&identity, &name, basis.clone(), &download.request.options) {
+                Ok(begun) => break begun,
+                Err(failure) => {
+                    if let Stopped::Paused = self.wait_for(&failure)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        };
+        if !matches!(begun, Begin::Fetch(_)) {
+            return Ok(Some(self.already(begun, identity.length.unwrap_or_default())));
+        }
+        self.ready = true;
+        let folder = self.landing.part_path();
+        download.tell(EventKind::Named { path: folder.with_file_name(&name) });
+        self.final_name = Some(name);
+        self.found = Found::Nothing;
+        download.answer(FromCold::Prepared { target: Some(self.target()) });
+        Ok(None)
+    }
+
+    fn already(&self, begun: Begin, length: u64) -> EventKind {
+        let (path, proof) = match begun {
+            Begin::AlreadyComplete { path } => (Some(path), Proof::Validator),
+            Begin::Skip { path } | Begin::NotNewer { path } => (Some(path), Proof::Untouched),
+            Begin::Fetch(_) => (None, Proof::Untouched),
+        };
+        let length = path.as_ref().and_then(|p| p.metadata().ok()).map_or(length, |m| m.len());
+        EventKind::Completed { path, length, proof, already: true, received: 0 }
+    }
+
+    fn learned(&mut self, identity: &Identity) -> Result<(), Failure> {
+        let path = self.landing.part_path();
+        let part = self.landing.part();
+        part.set_identity(identity).map_err(|e| disk_failure("save", &path, &e))?;
+        if let Some(length) = identity.length {
+            part.reserve(length, self.download.request.options.preallocate)
+                .map_err(|e| disk_failure("reserve room for", &path, &e))?;
+        }
+        Ok(())
+    }
+
+    /// All bytes are here: checks them by digest where there is one, and publishes.
+    fn verify(
+        &mut self,
+        identity: &Identity,
+        server: Vec<Digest>,
+        proof: Proof,
+        received: u64,
+    ) -> Result<Option<EventKind>, Ending> {
+        let request = &self.download.request;
+        let part = Arc::clone(self.landing.part());
+        let path = self.landing.part_path();
+        let failed = |error: std::io::Error| disk_failure("read", &path, &error);
+        let length = identity.length.unwrap_or_else(|| part.have_total());
+        let file = part.read_only().map_err(failed)?;
+        if let Some(pieces) = &request.pieces {
+            let bad = verify::bad_pieces(&file, length, pieces, &self.download.cancel)
+                .map_err(|e| self.stopped(&e, failed))?;
+            if !bad.is_empty() {
+                part.forget(&bad).map_err(failed)?;
+                self.download.answer(FromCold::Verified(Verified::BadPieces(bad)));
+                return Ok(None);
+            }
+        }
+        let mut digests = request.digests.clone();
+        digests.extend(server.into_iter().filter(|d| !request.digests.contains(d)));
+        if !digests.is_empty() {
+            let wrong = verify::mismatch(&file, &digests, &self.download.cancel, |_| {})
+                .map_err(|e| self.stopped(&e, failed))?;
+            if let Some((expected, found)) = wrong {
+                self.download.answer(FromCold::Verified(Verified::Wrong(digest_mismatch(&expected, &found))));
+                return Ok(None);
+            }
+        }
+        drop(file);
+        let proof = if digests.is_empty() && request.pieces.is_none() { proof } else { Proof::Digest };
+        let name = self.final_name.clone().unwrap_or_else(|| self.part_name.clone().into_os_string());
+        loop {
+            match self.landing.publish(&name, length, &request.options) {
+                Ok(path) => {
+                    self.download.answer(FromCold::Verified(Verified::Right));
+                    let path = Some(path);
+                    return Ok(Some(EventKind::Completed { path, length, proof, already: false, received }));
+                }
+                Err(failure) => {
+                    if let Stopped::Paused = self.wait_for(&failure)? {
+                        // The bytes stay; resuming finds them whole.
+                        return Err(Ending::Told(EventKind::Paused { have: self.have() }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn stopped(&self, error: &std::io::Error, failed: impl Fn(std::io::Error) -> Failure) -> Failure {
+        if self.download.cancel.load(Ordering::Relaxed) {
+            return cancelled();
+        }
+        failed(std::io::Error::from(error.kind()))
+    }
+
+    /// The disk is full: until there is room, unless somebody stops it.
+    fn await_machine(&mut self, failure: Failure) -> Result<(), Ending> {
+        match self.wait_for(&failure)? {
+            Stopped::Paused => {}
+            Stopped::No => self.download.answer(FromCold::MachineReady),
+        }
+        Ok(())
+    }
+
+    /// Waits a while after a failure of this machine that may pass; gives every other one back.
+    fn wait_for(&mut self, failure: &Failure) -> Result<Stopped, Ending> {
+        if failure.remedy != (Remedy::Wait { on: Need::Space }) {
+            return Err(failure.clone().into());
+        }
+        self.download.tell(EventKind::Waiting { failure: failure.clone(), retry_in: LOOK_AGAIN });
+        loop {
+            match self.download.next_wish(LOOK_AGAIN) {
+                Wish::Save => {
+                    let length = self.landing.part().identity().length;
+                    if self.landing.has_room(length) {
+                        return Ok(Stopped::No);
+                    }
+                }
+                Wish::Paused => {
+                    self.download.tell(EventKind::Paused { have: self.have() });
+                    return Ok(Stopped::Paused);
+                }
+                Wish::End => return Err(Ending::Told(EventKind::Paused { have: self.have() })),
+                Wish::Cancel => return Err(cancelled().into()),
+                Wish::GiveUp(failure) => return Err(failure.into()),
+                // What it wanted before the wait began comes again after it.
+                Wish::Prepare(_) | Wish::Learned(_) | Wish::Verify { .. } | Wish::AwaitMachine(_) => {}
+            }
+        }
+    }
+
+    fn make_durable(&mut self) -> Result<(), Failure> {
+        self.last_durable = Instant::now();
+        if !self.ready {
+            return Ok(());
+        }
+        let path = self.landing.part_path();
+        match self.landing.part().make_durable() {
+            Ok(durable) => {
+                self.download.tell(EventKind::Checkpointed { durable });
+                Ok(())
+            }
+            Err(error) => {
+                let failure = disk_failure("save", &path, &error);
+                // No room for a few bytes of checkpoint: the next write will say so better.
+                if failure.code == Code::DiskFull { Ok(()) } else { Err(failure) }
+            }
+        }
+    }
+
+    fn have(&self) -> u64 {
+        self.landing.part().have_total()
+    }
+
+    /// Leaves the part as the outcome wants it.
+    pub(super) fn close(self, outcome: Result<EventKind, Ending>) -> Result<EventKind, Ending> {
+        let have = self.have();
+        let Self { landing, ready, found, .. } = self;
+        let nothing = have == 0
+            && !matches!(landing.found(), Landed::Recorded { .. } | Landed::Bare { adopted: false, .. });
+        match outcome {
+            Ok(kind) => {
+                // A file that was here already needs no part; one that was published has none.
+                if matches!(kind, EventKind::Completed { already: true, .. }) && nothing {
+                    let _ = landing.discard();
+                }
+                Ok(kind)
+            }
+            Err(Ending::Told(kind)) => Err(Ending::Told(kind)),
+            Err(Ending::Failed(failure)) if failure.code == Code::Cancelled => {
+                landing.discard()?;
+                Err(Ending::Told(EventKind::Failed { failure, kept: 0 }))
+            }
+            Err(Ending::Failed(failure)) => {
+                let kept = match (ready, found) {
+                    // Never prepared: what was there is as it was.
+                    (false, Found::Recorded { spans, .. }) => spans.total(),
+                    (false, _) => 0,
+                    (true, _) => have,
+                };
+                if kept == 0 && nothing {
+                    let _ = landing.discard();
+                } else if ready {
+                    // The failure that is told is the one that ended it.
+                    let _ = landing.keep();
+                }
+                Err(Ending::Told(EventKind::Failed { failure, kept }))
+            }
+        }
+    }
+}
+
+/// Whether a wait was ended by a pause.
+enum Stopped {
+    No,
+    Paused,
+}
+
+/// What of a file without a checkpoint may be proposed for proof: for a part of ours only what piece
+/// digests vouch for; for a leftover of another tool whatever is not reserved room.
+fn by_content(download: &Download, landing: &Landing, length: u64, adopted: bool) -> Result<Found, Failure> {
+    let Some(all) = Span::new(0, length) else { return Ok(Found::Nothing) };
+    if adopted {
+        let spans = without_reserved_room(landing, &[all].into_iter().collect())?;
+        return Ok(if spans.is_empty() { Found::Nothing } else { Found::Adopted { spans } });
+    }
+    let (Some(pieces), Some(whole)) = (&download.request.pieces, download.request.length) else {
+        return Ok(Found::Nothing);
+    };
+    let path = landing.part_path();
+    let failed = |error: std::io::Error| disk_failure("read", &path, &error);
+    let file = landing.part().read_only().map_err(failed)?;
+    let bad = verify::bad_pieces(&file, whole, pieces, &download.cancel).map_err(failed)?;
+    let mut spans: SpanSet = Span::new(0, whole).into_iter().collect();
+    bad.into_iter().for_each(|span| spans.remove(span));
+    Ok(if spans.is_empty() { Found::Nothing } else { Found::Adopted { spans } })
+}
+
+/// The given spans without blocks of zeros, and without the block before such a block, which the other
+/// tool may have left half written.
+fn without_reserved_room(landing: &Landing, spans: &SpanSet) -> Result<SpanSet, Failure> {
+    let path = landing.part_path();
+    let mut kept = SpanSet::new();
+    let mut buffer = vec![0; 256 * BLOCK];
+    for span in spans.iter() {
+        let mut at = span.start();
+        let mut before: Option<Span> = None;
+        while at < span.end() {
+            let wanted = buffer.len().min(usize::try_from(span.end() - at).unwrap_or(usize::MAX));
+            let count =
+                landing.read_found(at, &mut buffer[..wanted]).map_err(|e| disk_failure("read", &path, &e))?;
+            if count == 0 {
+                break;
+            }
+            for block in buffer[..count].chunks(BLOCK) {
+                let here = Span::new(at, at + block.len() as u64);
+                if block.iter().all(|b| *b == 0) {
+                    before = None;
+                } else if let Some(whole) = std::mem::replace(&mut before, here) {
+                    kept.insert(whole);
+                }
+                at += block.len() as u64;
+            }
+        }
+        // The last block of a leftover is where it was cut: whole as far as it goes.
+        before.into_iter().for_each(|block| kept.insert(block));
+    }
+    Ok(kept)
+}
