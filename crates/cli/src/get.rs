@@ -14,8 +14,8 @@ use crate::signals::on_stop;
 use crate::style::Tone;
 use crate::trouble::Trouble;
 use std::sync::Arc;
-use tidegate_core::Failure;
 use tidegate_core::request::Destination;
+use tidegate_core::{Code, Failure};
 use tidegate_daemon::{Manager, MemoryStore, Notice, Outcome, Settings, WaitPolicy};
 use tidegate_engine::Engine;
 
@@ -92,7 +92,11 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
         failed("tidegate", failure, 0).into_iter().for_each(|said| screen.say(said));
     }
     if incomplete > 0 {
-        let text = format!("{incomplete} not complete; the same command goes on from what is here");
+        let text = if summary.outcomes.iter().any(|(_, outcome)| kept(outcome) > 0) {
+            format!("{incomplete} not complete; the same command goes on from what is here")
+        } else {
+            format!("{incomplete} not complete, and nothing of it is here yet")
+        };
         screen.say(Said::new(Tone::Note, Weight::Usual, text));
     }
     if let Some(path) = &config.asking.save_cookies {
@@ -106,6 +110,10 @@ fn exit_of(outcome: &Outcome) -> Exit {
     match outcome {
         Outcome::Completed { .. } => Exit::Done,
         Outcome::Failed { failure, .. } => Exit::of_failure(failure),
+        // Nothing is there to go on from, and the same command cannot work as things are.
+        Outcome::Incomplete { failure: Some(failure), kept: 0 } if failure.code == Code::PermissionDenied => {
+            Exit::GaveUp
+        }
         Outcome::Incomplete { .. } => Exit::Incomplete,
     }
 }
@@ -115,11 +123,15 @@ fn unsaid(screen: &Screen, job: u64, outcome: &Outcome) -> Vec<Said> {
     if !screen.is_open(job) {
         return Vec::new();
     }
-    let kept = match outcome {
+    failure_of(outcome).map(|failure| failed(&screen.name(job), failure, kept(outcome))).unwrap_or_default()
+}
+
+/// Bytes that another run can go on from.
+fn kept(outcome: &Outcome) -> u64 {
+    match outcome {
         Outcome::Failed { kept, .. } | Outcome::Incomplete { kept, .. } => *kept,
         Outcome::Completed { .. } => 0,
-    };
-    failure_of(outcome).map(|failure| failed(&screen.name(job), failure, kept)).unwrap_or_default()
+    }
 }
 
 fn failure_of(outcome: &Outcome) -> Option<&Failure> {
@@ -133,7 +145,6 @@ fn failure_of(outcome: &Outcome) -> Option<&Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::Code;
     use tidegate_core::message::Proof;
 
     #[test]
@@ -157,6 +168,7 @@ mod tests {
             (failed(Code::DigestMismatch), 4),
             (failed(Code::LengthMismatch), 4),
             (Outcome::Incomplete { failure: Some(Failure::new(Code::DiskFull, "")), kept: 9 }, 3),
+            (Outcome::Incomplete { failure: Some(Failure::new(Code::PermissionDenied, "")), kept: 0 }, 1),
             (Outcome::Incomplete { failure: None, kept: 0 }, 3),
         ];
         for (outcome, code) in table {

@@ -222,7 +222,7 @@ fn finished(name: &str, length: u64, proof: Proof, already: bool, received: u64,
         Proof::Digest => "; it has the digest that it should",
         Proof::Validator => "; one version all along",
         Proof::Answers | Proof::Untouched => "",
-        Proof::Sampled => "; checked in samples only, since the server tells nothing better",
+        Proof::Sampled => "; compared in samples only; a digest (--checksum) would prove it",
     };
     text
 }
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn a_proof_by_samples_is_not_passed_over_in_silence() {
         let said = board().event(1, &completed(Proof::Sampled, false, 3 << 20), 3 * SECOND);
-        assert!(said[0].text.ends_with("checked in samples only, since the server tells nothing better"));
+        assert!(said[0].text.ends_with("compared in samples only; a digest (--checksum) would prove it"));
         let said = board().event(1, &completed(Proof::Sampled, true, 0), 3 * SECOND);
         assert_eq!(texts(&said), ["a.iso: is here already, whole (3.0 MiB)"]);
     }

@@ -160,6 +160,11 @@ impl Transfer {
         let accepted = self.fetches.values().filter(|f| f.mirror == fetch.mirror && f.accepted).count();
         let first_wait = self.request.options.retry_wait;
         let pause = asked.unwrap_or(first_wait).max(first_wait.min(Duration::from_millis(500)));
+        if alive == 0 {
+            // Another mirror than those at work: what it lacks is no reason to slow them down.
+            self.other_mirror_failed(fetch.mirror, failure, pause, now, out);
+            return;
+        }
         let remote = &mut self.remotes[fetch.mirror];
         let refused = match failure.code {
             Code::Busy => true,
@@ -182,6 +187,31 @@ impl Transfer {
             self.ramp.target = self.ramp.target.min(accepted.max(1)).max(1);
         }
         out.push(Action::WakeAt(now + pause));
+    }
+
+    /// A mirror failed while others are at work.
+    fn other_mirror_failed(
+        &mut self,
+        mirror: usize,
+        failure: &Failure,
+        pause: Duration,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        let remote = &mut self.remotes[mirror];
+        if matches!(failure.remedy, Remedy::Elsewhere | Remedy::GiveUp) {
+            if remote.current.take().is_some() && !remote.went_back {
+                remote.went_back = true;
+                return;
+            }
+            out.push(Action::Tell(EventKind::Notice { message: format!("leaving a mirror: {failure}") }));
+            remote.admission = Admission::Dropped(failure.clone());
+            return;
+        }
+        // Asked again more and more seldom, as long as the others bring the file.
+        remote.refusals = (remote.refusals + 1).min(6);
+        remote.not_before = now + pause.saturating_mul(1 << remote.refusals);
+        out.push(Action::WakeAt(remote.not_before));
     }
 
     pub(super) fn wait_or_leave(
