@@ -19,7 +19,7 @@ one() {
     local name=$1 work
     work=target/work/$name
     mkdir -p "corpus/$name" "$work" "artifacts/$name"
-    "target/$host/release/$name" "$work" "corpus/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    "target/$host/release/$name" "$work" "corpus/$name" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 \
         -max_len=65536 -artifact_prefix="artifacts/$name/" -print_final_stats=1 >"target/work/$name.log" 2>&1 || {
         echo "FOUND $name: see fuzz/target/work/$name.log"
         return 1
