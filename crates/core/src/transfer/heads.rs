@@ -602,6 +602,10 @@ fn place_of(fetch: &Fetch, answer: &Answer) -> Result<Place, Failure> {
             span.start()
         )));
     }
+    if fetch.range.is_none() && range.total().is_none() {
+        // Nothing would tell its end from the end of the file.
+        return Err(mismatch("the server sent a part of a file of unknown length unasked".to_owned()));
+    }
     if let Some(body) = answer.body_length()
         && body != span.len()
     {

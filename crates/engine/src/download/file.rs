@@ -63,6 +63,11 @@ impl<'a> FileSide<'a> {
             Landed::Recorded { spans, link, moved: true, .. } => {
                 (Found::Adopted { spans: without_reserved_room(&landing, &spans)? }, Some(link))
             }
+            // Another link's bytes, for a name that the user chose: whatever that server said of them, a
+            // tag of one host is no word of another. They are proposed for proof.
+            Landed::Recorded { spans, link: Link::Other, .. } => {
+                (Found::Adopted { spans }, Some(Link::Other))
+            }
             Landed::Recorded { identity, spans, link, .. } => {
                 (Found::Recorded { identity, spans }, Some(link))
             }
