@@ -36,7 +36,8 @@ impl Transfer {
         self.remove(segment);
         let open = self.length().is_none();
         // The end of a part says nothing of the end of the whole: that is asked for (416) or told.
-        if open && whole_body && fetch.range.is_none() && fetch.end == u64::MAX && self.have.run_end(0) >= pos {
+        if open && whole_body && fetch.range.is_none() && fetch.end == u64::MAX && self.have.run_end(0) >= pos
+        {
             // The body ended as it should: now the length is known.
             if let Some(identity) = &mut self.identity {
                 identity.length = Some(pos);
