@@ -112,7 +112,7 @@ pub fn pick(length: u64, have: &SpanSet, running: &[Running], min_split: u64, us
             let span = Span::new(at, left.end()).filter(|span| !have.covers(*span))?;
             Some(Pick::Split { victim: victim.segment, span })
         };
-        if left.len() >= 2 * min_split.max(ALIGN) {
+        if left.len() >= min_split.max(ALIGN).saturating_mul(2) {
             return take((own / (own + newcomer)).clamp(0.02, 0.5));
         }
         let soon = SOON.as_secs_f64().max(2.0 * left.len() as f64 / newcomer);

@@ -107,6 +107,13 @@ impl Identity {
         }
     }
 
+    /// The same without what could prove two versions the same. What can tell them apart stays: the length
+    /// and the date.
+    #[must_use]
+    pub fn weakened(&self) -> Self {
+        Self { etag: None, date_is_strong: false, ..self.clone() }
+    }
+
     /// Whether the server gave anything that tells versions apart, apart from the length.
     pub fn has_validator(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()

@@ -323,6 +323,7 @@ impl Control {
         }
         self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let transfer = Transfer::new(id, request, found, self.seed, now);
+        let transfer = if matches!(target, Target::Stream(_)) { transfer.going_out() } else { transfer };
         running.hot = Some(Hot { transfer, target, disk, allowed: usize::MAX, fetches: BTreeMap::new() });
         if running.paused {
             self.hand(id, Input::Pause, now);

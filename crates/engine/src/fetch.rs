@@ -232,6 +232,10 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
         return Ok(None);
     };
 
+    if plan.doubtful && plan.write {
+        // The map is held by whoever saves it, and so for as long as the disk takes.
+        shared.writing(|| job.target.doubt(version));
+    }
     let mut writer = Writer::new(job, shared, &plan, version);
     let end = writer.take_body(&mut stream, &mut body, &mut leftover).await?;
     *kept = Some(Kept { stream, endpoint, absolute_form, body });

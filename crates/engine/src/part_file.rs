@@ -379,6 +379,16 @@ impl<D: Disk> PartFile<D> {
         self.save_written(&mut *self.live_map()?)
     }
 
+    /// Bytes are about to be written that the validator on record does not speak for: whatever is saved from
+    /// now on, and so whatever names those bytes, does not name it. Nothing for another version.
+    pub fn doubt(&self, version: Version) {
+        let mut map = lock(&self.map);
+        if version == self.version() && map.about.identity != map.about.identity.weakened() {
+            map.about.identity = map.about.identity.weakened();
+            map.changed = true;
+        }
+    }
+
     /// Takes spans out of the map, because their bytes turned out wrong. When this returns they are not
     /// believed after any crash, so they can be written anew.
     ///

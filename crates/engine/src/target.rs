@@ -76,6 +76,13 @@ impl Target {
         }
     }
 
+    /// What is written from now on is not vouched for by the validator on record: it is not recorded any more.
+    pub(crate) fn doubt(&self, version: Option<Version>) {
+        if let (Self::Part { part, .. }, Some(version)) = (self, version) {
+            part.doubt(version);
+        }
+    }
+
     /// Reads bytes that are known.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! What the end of a fetch means, and what a failure does to the rest.
 
 use super::*;
+use crate::retry::LONGEST_ASKED;
 
 impl Transfer {
     pub(super) fn on_end(&mut self, segment: SegmentId, end: End, now: Instant, out: &mut Vec<Action>) {
@@ -14,7 +15,7 @@ impl Transfer {
             End::Differs { at } => self.differs(segment, at, now, out),
             End::Failed(failure) => self.failed(segment, failure, now, out),
         }
-        self.settle(now, out);
+        self.settle(out);
         self.replenish(now, out);
     }
 
@@ -38,6 +39,11 @@ impl Transfer {
         // The end of a part says nothing of the end of the whole: that is asked for (416) or told.
         if open && whole_body && fetch.range.is_none() && fetch.end == u64::MAX && self.have.run_end(0) >= pos
         {
+            if self.have.total() > pos {
+                let message = format!("{} bytes are here, the server has {pos}", self.have.total());
+                self.begin_again_because(Failure::new(Code::Changed, message), now, out);
+                return;
+            }
             // The body ended as it should: now the length is known.
             if let Some(identity) = &mut self.identity {
                 identity.length = Some(pos);
@@ -61,7 +67,7 @@ impl Transfer {
             }
         } else if whole_body
             && fetch.range.is_none()
-            && self.remotes[fetch.mirror].ranges == Some(false)
+            && (self.remotes[fetch.mirror].ranges == Some(false) || !self.unproved.is_empty())
             && self.length().is_some_and(|length| pos < length)
         {
             let failure = Failure::new(Code::EndedEarly, "a part came where the whole was asked for");
@@ -81,10 +87,9 @@ impl Transfer {
         out: &mut Vec<Action>,
     ) {
         let Some(fetch) = self.remove(segment) else { return };
-        if let State::Preparing { held: Some((held, _)) } = &self.state
-            && *held == segment
-        {
-            self.state = State::Preparing { held: None };
+        if self.is_held(segment) {
+            // Counted once the cold side is ready, so that nobody asks before.
+            self.state = State::Preparing { held: None, lost: Some(Box::new((fetch, failure))) };
             return;
         }
         if let Kind::Window(window) = fetch.kind
@@ -161,7 +166,8 @@ impl Transfer {
         let alive = self.fetches.values().filter(|f| f.mirror == fetch.mirror).count();
         let accepted = self.fetches.values().filter(|f| f.mirror == fetch.mirror && f.accepted).count();
         let first_wait = self.request.options.retry_wait;
-        let pause = asked.unwrap_or(first_wait).max(first_wait.min(Duration::from_millis(500)));
+        let pause =
+            asked.unwrap_or(first_wait).min(LONGEST_ASKED).max(first_wait.min(Duration::from_millis(500)));
         if alive == 0 {
             // Another mirror than those at work: what it lacks is no reason to slow them down.
             self.other_mirror_failed(fetch.mirror, failure, pause, now, out);
@@ -212,7 +218,7 @@ impl Transfer {
         }
         // Asked again more and more seldom, as long as the others bring the file.
         remote.refusals = (remote.refusals + 1).min(6);
-        remote.not_before = now + pause.saturating_mul(1 << remote.refusals);
+        remote.not_before = now + pause.saturating_mul(1 << remote.refusals).min(LONGEST_ASKED);
         out.push(Action::WakeAt(remote.not_before));
     }
 
@@ -297,8 +303,7 @@ impl Transfer {
     }
 
     pub(super) fn after_leaving(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let can_join = |r: &Remote| r.is_usable() && !matches!(r.admission, Admission::Unprovable);
-        if !self.have.is_empty() && !self.unconfirmed && !self.remotes.iter().any(can_join) {
+        if !self.have.is_empty() && !self.unconfirmed && !self.remotes.iter().any(|r| self.can_join(r)) {
             self.begin_again_from_the_others(now, out);
             return;
         }
@@ -345,23 +350,9 @@ impl Transfer {
         }
         self.codings.clear();
         self.server_digests.clear();
-        self.answers = 0;
-        self.all_validated = true;
+        self.standing = Standing::OneAnswer;
         self.unrecorded = false;
         self.proving = None;
         self.start_from_found();
-    }
-
-    /// What may be recorded of the version of this run. While bytes from before are unproved it is
-    /// nothing; after a proof by samples it is nothing that a later run would take for a proof.
-    pub(super) fn record(&self) -> Identity {
-        let identity = self.identity.clone().unwrap_or_default();
-        if self.unrecorded {
-            Identity { length: identity.length, ..Identity::default() }
-        } else if self.sampled {
-            Identity { etag: None, date_is_strong: false, ..identity }
-        } else {
-            identity
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! What the head of an answer means: checked before the first byte of its body is accepted.
 
 use super::remote::Admission;
+use super::standing::Standing;
 use super::{
     Action, BodyPlan, Fetch, Found, Kind, MOST_CRUMBS, MOST_HOPS, MOST_STRIKES, Preparation, SEAM, State,
     Transfer,
@@ -50,7 +51,7 @@ impl Transfer {
             out.push(Action::Drop { segment });
             self.failed(segment, failure, now, out);
         }
-        self.settle(now, out);
+        self.settle(out);
         self.replenish(now, out);
     }
 
@@ -152,7 +153,19 @@ impl Transfer {
         if self.fetches.len() > 1 && place.range_ignored {
             return Err(Failure::new(Code::RangesRefused, "the server answers a range with the whole file"));
         }
-        match self.likeness(fetch, &identity) {
+        let whole = place.range_ignored || fetch.range.is_none();
+        if whole && matches!(fetch.kind, Kind::Window(_)) && !matches!(self.state, State::Proving) {
+            out.push(Action::Drop { segment });
+            self.remove(segment);
+            self.set_aside(fetch.mirror, now, out);
+            return Ok(());
+        }
+        let likeness = match self.likeness(fetch, &identity) {
+            // A body that is coded in another way is not to be joined with this one, whatever it decodes to.
+            _ if self.identity.is_some() && codings != self.codings => Likeness::Different,
+            likeness => likeness,
+        };
+        match likeness {
             Likeness::Different if fetch.mirror != self.primary() => {
                 let message = format!("{} holds another file ({identity})", redact(&fetch.url));
                 Err(Failure::new(Code::NotTheFile, message).with_remedy(Remedy::Elsewhere))
@@ -167,6 +180,16 @@ impl Transfer {
                     Code::Changed,
                     format!("the remote file changed: it was {was}, it is {identity}"),
                 );
+                self.changed_with(segment, fetch, answer, identity, codings, place, failure, now, out);
+                Ok(())
+            }
+            likeness if self.may_not_join(fetch.mirror, likeness, whole) => {
+                let message = "nothing proves that this answer is of the same file as the bytes here, and \
+                               --resume strict asks for proof";
+                if self.fetches.len() > 1 {
+                    return Err(Failure::new(Code::RangesRefused, message));
+                }
+                let failure = Failure::new(Code::Changed, message);
                 self.changed_with(segment, fetch, answer, identity, codings, place, failure, now, out);
                 Ok(())
             }
@@ -262,20 +285,13 @@ impl Transfer {
         } else if answer.accept_ranges == Some(false) {
             remote.ranges = Some(false);
         }
-        let strong_same = likeness == Likeness::Same;
-        if !matches!(remote.admission, Admission::Sampling(_)) && !matches!(fetch.kind, Kind::Window(_)) {
+        let window = matches!(fetch.kind, Kind::Window(_));
+        let whole = place.range_ignored || fetch.range.is_none();
+        if !matches!(remote.admission, Admission::Sampling(_)) && !window {
             remote.admission = Admission::Admitted;
         }
-        if remote.identity.is_none() || strong_same {
+        if remote.identity.is_none() || likeness == Likeness::Same {
             remote.identity = Some(identity.clone());
-        }
-        if first {
-            self.all_validated = identity.if_range().is_some();
-        } else if !matches!(fetch.kind, Kind::Window(_)) {
-            self.all_validated &= strong_same;
-        }
-        if !matches!(fetch.kind, Kind::Window(_)) {
-            self.answers += 1;
         }
         if self.content_type.is_none() {
             self.content_type = answer.content_type.clone();
@@ -301,13 +317,10 @@ impl Transfer {
 
         let proving = matches!(self.state, State::Proving);
         if (self.unconfirmed && !proving) || first {
-            let confirmed = self.confirm(likeness, resumed, out);
-            if !confirmed {
+            let confirmed = self.confirm(fetch.mirror, &identity, likeness, resumed, whole, out);
+            if let Err(why) = confirmed {
                 // Nothing vouches for the bytes from before, and that is not enough here.
-                let failure = Failure::new(
-                    Code::Changed,
-                    "nothing proves that the bytes here are of this file, and --resume strict asks for proof",
-                );
+                let failure = Failure::new(Code::Changed, why);
                 self.changed_with(segment, &fetch, answer, identity, codings, place, failure, now, out);
                 return Ok(());
             }
@@ -315,31 +328,62 @@ impl Transfer {
             self.prepare_with(segment, &fetch, &answer, place, out);
             return Ok(());
         }
+        if !window || whole {
+            self.join(fetch.mirror, &identity, likeness, whole);
+        }
         self.accept(segment, place, now, out);
         Ok(())
     }
 
     /// The first good answer of this run: what becomes of the bytes from before?
-    fn confirm(&mut self, likeness: Likeness, resumed: bool, out: &mut Vec<Action>) -> bool {
+    fn confirm(
+        &mut self,
+        mirror: usize,
+        identity: &Identity,
+        likeness: Likeness,
+        resumed: bool,
+        whole: bool,
+        out: &mut Vec<Action>,
+    ) -> Result<(), &'static str> {
         if !resumed {
             self.unconfirmed = false;
-            self.unproved = Default::default();
-            return true;
+            self.adopt(mirror, identity);
+            self.standing = Standing::of(identity);
+            return Ok(());
         }
-        self.unrecorded = likeness != Likeness::Same;
-        if likeness == Likeness::Same || self.has_digests() {
-            // The validator, or in the end the digest, vouches for them.
+        if likeness == Likeness::Same && self.voice == Some(mirror) {
+            // The validator vouches for them.
+            self.unconfirmed = false;
+            self.unrecorded = false;
+            self.unproved = Default::default();
+            self.from_before = Default::default();
+            self.standing = Standing::Validated;
+            return Ok(());
+        }
+        self.unrecorded = true;
+        self.adopt(mirror, identity);
+        // If the answer is the whole, it will have passed over everything.
+        self.standing = Standing::of(identity);
+        if self.has_digests() {
+            // In the end the digest does.
             self.unconfirmed = false;
             self.unproved = Default::default();
-            return true;
+            self.from_before = Default::default();
+            self.standing = Standing::Samples;
+            return Ok(());
         }
         if self.request.options.resume == Resume::Strict {
-            return false;
+            return Err(
+                "nothing proves that the bytes here are of this file, and --resume strict asks for proof",
+            );
+        }
+        if whole && self.borrowed {
+            return Err("the server serves no ranges by which to prove the bytes of another link");
         }
         let message =
             "the server gives no proof that this is the file from before: comparing samples of the bytes";
         out.push(Action::Tell(EventKind::Notice { message: message.to_owned() }));
-        true
+        Ok(())
     }
 
     /// Lets the cold side prepare while the answer waits.
@@ -384,15 +428,15 @@ impl Transfer {
                 self.unconfirmed = false;
             }
             let codings = self.codings.clone();
-            Some((segment, BodyPlan { offset: place.offset, end, seam, write, codings }))
+            let doubtful = self.is_doubtful();
+            Some((segment, BodyPlan { offset: place.offset, end, seam, write, doubtful, codings }))
         };
-        self.state = State::Preparing { held };
-        let identity = self.identity.clone().unwrap_or_default();
+        self.state = State::Preparing { held, lost: None };
         let ranges = self.remotes[fetch.mirror].ranges;
         let resumable =
             self.codings.is_empty() && (ranges == Some(true) || answer.accept_ranges == Some(true));
-        out.push(Action::Prepare(Box::new(Preparation {
-            identity,
+        let preparation = Preparation {
+            identity: self.record(),
             restart: self.must_restart.clone(),
             disposition: answer.suggested_name.clone(),
             content_type: answer.content_type.clone(),
@@ -401,15 +445,28 @@ impl Transfer {
             decoded: !self.codings.is_empty(),
             unproved: self.unrecorded,
             digests: self.server_digests.clone(),
-        })));
+        };
+        self.preparation = Some(Box::new(preparation.clone()));
+        out.push(Action::Prepare(Box::new(preparation)));
+    }
+
+    /// The bytes from before are proved, in samples: lets the cold side take them for this version.
+    pub(super) fn prepare_proved(&mut self, out: &mut Vec<Action>) {
+        let Some(preparation) = self.preparation.take() else { return };
+        self.state = State::Preparing { held: None, lost: None };
+        let identity = self.record();
+        out.push(Action::Prepare(Box::new(Preparation { identity, unproved: false, ..*preparation })));
     }
 
     pub(super) fn on_prepared(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let State::Preparing { held } = &mut self.state else { return };
-        let held = held.take();
+        let State::Preparing { held, lost } = &mut self.state else { return };
+        let (held, lost) = (held.take(), lost.take());
         self.must_restart = None;
-        self.found = Found::Nothing;
         let proving = self.unconfirmed && !self.unproved.is_empty();
+        if !proving {
+            self.found = Found::Nothing;
+            self.borrowed = false;
+        }
         self.state = State::Fetching;
         if proving {
             let length = self.length().unwrap_or(u64::MAX);
@@ -426,14 +483,17 @@ impl Transfer {
             out.push(Action::Accept { segment, body });
         }
         self.widen();
-        self.settle(now, out);
+        if let Some((fetch, failure)) = lost.map(|lost| *lost) {
+            self.after_failure(&fetch, failure, now, out);
+        }
+        self.settle(out);
         self.replenish(now, out);
     }
 
     /// A second connection is worth trying as soon as the file is known to be large enough.
     fn widen(&mut self) {
         let min_split = self.request.options.min_split;
-        if !self.ramp.settled && self.length().is_none_or(|length| length >= 2 * min_split) {
+        if !self.ramp.settled && self.length().is_none_or(|length| length >= min_split.saturating_mul(2)) {
             self.ramp.target = self.ramp.target.max(2).min(self.request.options.connections.max(1));
         }
     }
@@ -442,6 +502,7 @@ impl Transfer {
     fn accept(&mut self, segment: SegmentId, place: Place, now: Instant, out: &mut Vec<Action>) {
         let seam = if self.has_digests() { 0 } else { SEAM };
         let length = self.length();
+        let doubtful = self.is_doubtful();
         let Some(fetch) = self.fetches.get_mut(&segment) else { return };
         if place.range_ignored || fetch.range.is_none() {
             // Only ever with nothing else running: the whole from its first byte.
@@ -498,6 +559,7 @@ impl Transfer {
             end: fetch.end,
             seam: if window { 0 } else { seam },
             write: !window,
+            doubtful,
             codings,
         };
         out.push(Action::Accept { segment, body });
@@ -548,16 +610,14 @@ impl Transfer {
         }
         // The answer in hand is the new file from its first byte.
         let remote = &mut self.remotes[fetch.mirror];
-        remote.identity = Some(identity.clone());
         remote.admission = Admission::Admitted;
         if place.range_ignored && fetch.if_range.is_none() {
             remote.ranges = Some(false);
         }
-        self.all_validated = identity.if_range().is_some();
-        self.answers = 1;
+        self.adopt(fetch.mirror, &identity);
+        self.standing = Standing::of(&identity);
         self.content_type = answer.content_type.clone();
         self.server_digests = answer.digests.clone();
-        self.identity = Some(identity);
         self.codings = codings;
         self.prepare_with(segment, fetch, &answer, Place { range_ignored: true, ..place }, out);
     }

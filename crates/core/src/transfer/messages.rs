@@ -57,6 +57,9 @@ pub struct BodyPlan {
     pub seam: u64,
     /// Write bytes that are not on the disk. Without it everything is only compared.
     pub write: bool,
+    /// Before its first byte is written, the record must cease to name a strong validator: these bytes are
+    /// joined with others that it does not speak for.
+    pub doubtful: bool,
     /// How the body is coded, in the order in which the codings were applied.
     pub codings: Vec<Coding>,
 }

@@ -17,6 +17,7 @@ mod remote;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "a simulation begins at some time")]
 mod simulation;
+mod standing;
 mod time;
 mod verdicts;
 
@@ -35,6 +36,7 @@ use crate::retry::Retry;
 use crate::span::{Span, SpanSet};
 use crate::validator::Identity;
 use remote::Admission;
+use standing::Standing;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use url::Url;
@@ -73,6 +75,8 @@ enum State {
     /// The cold side prepares; the first answer may be held meanwhile.
     Preparing {
         held: Option<(SegmentId, BodyPlan)>,
+        /// It was held, and failed meanwhile.
+        lost: Option<Box<(Fetch, Failure)>>,
     },
     /// Comparing the bytes from before in samples.
     Proving,
@@ -145,17 +149,23 @@ pub struct Transfer {
     identity: Option<Identity>,
     /// The identity is known from before and no answer of this run has confirmed it.
     unconfirmed: bool,
-    /// Bytes from before that no answer of this run has vouched for.
+    /// Bytes that must be compared before anything is done: no answer and no sample vouches for them.
     unproved: SpanSet,
+    /// Bytes from before this run that samples vouch for at most: those beside a gap are compared as the gap
+    /// is fetched, and a difference in them is no change of the file in this run.
+    from_before: SpanSet,
     have: SpanSet,
     codings: Vec<Coding>,
     content_type: Option<String>,
     server_digests: Vec<crate::Digest>,
-    /// Something rests on samples.
-    sampled: bool,
-    /// Answers whose bytes are part of the file, and whether all carried the same strong validator.
-    answers: u32,
-    all_validated: bool,
+    /// What the bytes here rest on.
+    standing: Standing,
+    /// The mirror whose validator speaks for the bytes here.
+    voice: Option<usize>,
+    /// The bytes leave in order and cannot be read again, so no answer can be compared with all of them.
+    goes_out: bool,
+    /// What was found lies in the part of another link.
+    borrowed: bool,
     retry: Retry,
     allow: usize,
     ramp: Ramp,
@@ -175,6 +185,8 @@ pub struct Transfer {
     asked_length: bool,
     /// What is on the disk is of another version: the cold side must forget it before anything else.
     must_restart: Option<Failure>,
+    /// What was prepared for, while bytes from before are compared.
+    preparation: Option<Box<Preparation>>,
     /// What was found at the start, until the part was prepared with it.
     found: Found,
     /// The comparing of the bytes from before, also while it waits for another attempt.
@@ -202,13 +214,15 @@ impl Transfer {
             unconfirmed: false,
             identity: None,
             unproved: SpanSet::new(),
+            from_before: SpanSet::new(),
             have: SpanSet::new(),
             codings: Vec::new(),
             content_type: None,
             server_digests: Vec::new(),
-            sampled: false,
-            answers: 0,
-            all_validated: true,
+            standing: Standing::OneAnswer,
+            voice: None,
+            goes_out: false,
+            borrowed: false,
             retry,
             allow: 1,
             ramp: Ramp { target: 1, settled: false, since: None, received: 0, speed: 0.0 },
@@ -225,6 +239,7 @@ impl Transfer {
             usual: 0.0,
             asked_length: false,
             must_restart: None,
+            preparation: None,
             found,
             proving: None,
             unrecorded: false,
@@ -232,6 +247,21 @@ impl Transfer {
         };
         transfer.start_from_found();
         transfer
+    }
+
+    /// The same for bytes that leave in order and cannot be read again.
+    #[must_use]
+    pub fn going_out(mut self) -> Self {
+        self.goes_out = true;
+        self
+    }
+
+    /// The same where what was found lies in the part of another link, which must stay as it is until its
+    /// bytes are proved to be of this file too.
+    #[must_use]
+    pub fn borrowing(mut self) -> Self {
+        self.borrowed = true;
+        self
     }
 
     /// The state of a download of which only what was found is known.
@@ -245,8 +275,10 @@ impl Transfer {
         if let Some(first) = self.remotes.first_mut() {
             first.identity.clone_from(&identity);
         }
+        self.voice = identity.is_some().then_some(0);
         self.unconfirmed = identity.is_some() || !have.is_empty();
         self.unproved = have.clone();
+        self.from_before = have.clone();
         self.identity = identity;
         self.have = have;
     }
@@ -444,12 +476,12 @@ impl Transfer {
             out.push(Action::Drop { segment });
             self.remove(segment);
         }
-        if let State::Preparing { held } = &mut self.state {
-            *held = None;
+        if let State::Preparing { held, lost } = &mut self.state {
+            (*held, *lost) = (None, None);
         }
     }
 
     fn is_held(&self, segment: SegmentId) -> bool {
-        matches!(&self.state, State::Preparing { held: Some((held, _)) } if *held == segment)
+        matches!(&self.state, State::Preparing { held: Some((held, _)), .. } if *held == segment)
     }
 }

@@ -5,7 +5,9 @@ use super::*;
 impl Transfer {
     /// Finds out what to do next from nothing running.
     pub(super) fn go_on(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if self.fetches.is_empty() {
+        if self.owes_proof() {
+            self.doubt();
+        } else if self.fetches.is_empty() {
             self.state = match self.identity {
                 Some(_) if self.unconfirmed && self.proving.is_some() => State::Proving,
                 Some(_) if self.unconfirmed => State::Probing,
@@ -13,7 +15,7 @@ impl Transfer {
                 None => State::Probing,
             };
         }
-        self.settle(now, out);
+        self.settle(out);
         self.replenish(now, out);
     }
 
@@ -31,6 +33,7 @@ impl Transfer {
                         break;
                     }
                 }
+                self.wait_if_nobody_may_be_asked(now, out);
             }
             _ => {}
         }
@@ -73,8 +76,27 @@ impl Transfer {
         }
     }
 
+    /// The last fetch ended while every mirror rests, as it asked for beside the others: that is a wait like
+    /// any other, and is told.
+    fn wait_if_nobody_may_be_asked(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if !matches!(self.state, State::Fetching) || !self.fetches.is_empty() || self.allow == 0 {
+            return;
+        }
+        let until = self.remotes.iter().filter(|r| r.is_usable()).map(|r| r.not_before).min();
+        let Some(until) = until.filter(|until| *until > now) else { return };
+        let failure = Failure::new(Code::Busy, "the server asked to be left alone for a while");
+        let retry_in = until.saturating_duration_since(now);
+        out.push(Action::Tell(EventKind::Waiting { failure: failure.clone(), retry_in }));
+        self.state = State::Waiting { until, failure };
+        out.push(Action::WakeAt(until));
+    }
+
     /// Starts one more fetch if it is allowed and worth it.
     pub(super) fn start_one(&mut self, now: Instant, out: &mut Vec<Action>) -> bool {
+        if !self.unproved.is_empty() {
+            // Somebody is comparing everything that is here.
+            return false;
+        }
         let many = self.length().is_some() && self.codings.is_empty() && self.may_join();
         let target = if many { self.ramp.target.min(self.request.options.connections) } else { 1 };
         let most = self.allow.min(target);
@@ -134,7 +156,7 @@ impl Transfer {
         let length = self.length().unwrap_or(u64::MAX);
         // Bytes before that rest on nothing are compared on the way.
         let from =
-            if self.unproved.is_empty() { start } else { proof::overlap_start(&self.have, start, length) };
+            if self.from_before.is_empty() { start } else { proof::overlap_start(&self.have, start, length) };
         let to = if self.has_digests() { end } else { end.saturating_add(SEAM).min(length) };
         let range = Some((from, Some(to)));
         self.fetch(mirror, Kind::Segment, range, self.validator(mirror), (start, end), now, out);
@@ -168,7 +190,7 @@ impl Transfer {
             return false;
         }
         self.asked_length = true;
-        let start = first.pos + 2 * min_split;
+        let start = first.pos.saturating_add(min_split.saturating_mul(2));
         let mirror = first.mirror;
         self.fetch(
             mirror,

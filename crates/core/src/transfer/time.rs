@@ -36,7 +36,7 @@ impl Transfer {
                     self.replace_a_crawler(now, out);
                     self.measure(now);
                 }
-                self.settle(now, out);
+                self.settle(out);
                 self.replenish(now, out);
             }
             _ => {}
@@ -68,6 +68,7 @@ impl Transfer {
     pub(super) fn landed(&mut self, mirror: usize, span: Span) {
         self.have.insert(span);
         self.unproved.remove(span);
+        self.from_before.remove(span);
         self.remotes[mirror].supplied.insert(span);
         let total = self.have.total();
         if total > self.high_water {
@@ -154,7 +155,7 @@ impl Transfer {
     }
 
     /// Ends fetches whose bytes have come another way, and the download when all are here.
-    pub(super) fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
+    pub(super) fn settle(&mut self, out: &mut Vec<Action>) {
         if !matches!(self.state, State::Fetching) {
             return;
         }
@@ -170,15 +171,15 @@ impl Transfer {
             out.push(Action::Drop { segment });
             self.remove(segment);
         }
-        let Some(length) = self.length() else { return };
-        let Some(all) = Span::new(0, length) else {
-            self.finish(out);
+        if self.owes_proof() {
+            self.doubt();
             return;
-        };
-        if self.have.covers(all) && !self.fetches.values().any(|f| self.compares(f)) {
+        }
+        self.record_if_proved(out);
+        let Some(length) = self.length().filter(|_| self.unproved.is_empty()) else { return };
+        if Span::new(0, length).is_none_or(|all| self.have.covers(all)) {
             self.finish(out);
         }
-        let _ = now;
     }
 
     /// Whether this fetch still compares bytes that rest on nothing else.
@@ -190,23 +191,14 @@ impl Transfer {
     pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
         self.drop_all(out);
         if std::mem::take(&mut self.unrecorded) {
-            // Every byte from before was compared on the way, or a digest will tell.
+            // A digest will tell.
             out.push(Action::Learned(self.record()));
         }
         self.state = State::Verifying;
-        let proof = if self.sampled {
-            Proof::Sampled
-        } else if self.answers > 0 && self.all_validated {
-            Proof::Validator
-        } else if self.answers <= 1 {
-            Proof::Answers
-        } else {
-            Proof::Sampled
-        };
         out.push(Action::Verify {
             identity: self.identity.clone().unwrap_or_default(),
             digests: self.server_digests.clone(),
-            proof,
+            proof: self.standing.proof(),
         });
     }
 }

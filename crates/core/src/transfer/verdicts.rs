@@ -1,7 +1,8 @@
 //! What comparing and verifying mean: samples, mirrors, changes, digests.
 
-use super::remote::Admission;
-use super::{Action, Fetch, Kind, Ramp, State, Transfer, Verified};
+use super::remote::{Admission, Remote};
+use super::standing::Standing;
+use super::{Action, Fetch, Kind, Ramp, SEAM, State, Transfer, Verified};
 use crate::dice::Dice;
 use crate::failure::{Code, Failure};
 use crate::id::SegmentId;
@@ -66,7 +67,8 @@ impl Transfer {
         now: Instant,
         out: &mut Vec<Action>,
     ) {
-        let whole = pos >= window.end();
+        // A server that gives less at a time gives smaller samples; a few bytes are none.
+        let whole = pos >= window.end() || pos >= window.start() + SEAM;
         let Some(sampling) = self.sampling_of(mirror) else { return };
         if !whole {
             sampling.put_back(window);
@@ -114,15 +116,13 @@ impl Transfer {
             Verdict::Open => {}
             Verdict::Alike => {
                 self.unconfirmed = false;
-                self.sampled = true;
+                self.standing = Standing::Samples;
+                self.unproved = SpanSet::new();
                 self.proving = None;
                 self.unrecorded = false;
-                out.push(Action::Learned(self.record()));
-                self.state = State::Fetching;
                 self.ramp.target = self.ramp.target.max(2).min(self.request.options.connections.max(1));
                 // The bytes before each gap are still compared when the gap is fetched.
-                self.settle(now, out);
-                self.replenish(now, out);
+                self.prepare_proved(out);
             }
             Verdict::Unproved => {
                 let message = "the bytes here are too alike everywhere to prove that they are of this file";
@@ -161,13 +161,12 @@ impl Transfer {
 
     /// A mirror whose bytes should be compared now with those that are here.
     pub(super) fn mirror_to_admit(&self, now: Instant) -> Option<usize> {
-        if self.length().is_none() || self.only_mirror.is_some() || self.have.is_empty() {
+        if self.length().is_none() || self.only_mirror.is_some() || self.have.is_empty() || self.is_strict() {
             return None;
         }
         let any_admitted = self.remotes.iter().any(|r| r.is_usable() && r.is_admitted());
         let enough = self.have.total() >= ENOUGH_TO_COMPARE || !any_admitted;
-        let strict = !self.has_digests() && self.request.options.resume == crate::request::Resume::Strict;
-        if !enough || (strict && any_admitted) {
+        if !enough {
             return None;
         }
         let busy = |mirror: usize| self.fetches.values().any(|f| f.mirror == mirror);
@@ -183,6 +182,7 @@ impl Transfer {
     /// Whether there is a mirror of which nothing is known yet, or not enough.
     pub(super) fn has_mirror_to_admit(&self) -> bool {
         self.remotes.len() > 1
+            && !self.is_strict()
             && self.only_mirror.is_none()
             && self.remotes.iter().any(|r| match &r.admission {
                 Admission::Unknown => true,
@@ -216,11 +216,8 @@ impl Transfer {
         let Admission::Sampling(sampling) = &self.remotes[mirror].admission else { return };
         self.remotes[mirror].admission = match sampling.verdict() {
             Verdict::Open => return,
-            Verdict::Alike => {
-                self.sampled |= !self.has_digests();
-                Admission::Admitted
-            }
-            // Digests will tell.
+            Verdict::Alike => Admission::Admitted,
+            // Digests will tell. (Either way its validator is no word on what others gave: see `join`.)
             Verdict::Unproved if self.has_digests() => Admission::Admitted,
             Verdict::Unproved => Admission::Unprovable,
         };
@@ -236,10 +233,13 @@ impl Transfer {
     /// A byte on the disk is another than in an answer.
     pub(super) fn differs(&mut self, segment: SegmentId, at: u64, now: Instant, out: &mut Vec<Action>) {
         let Some(fetch) = self.remove(segment) else { return };
-        let from_before = self.unconfirmed || Span::new(at, at + 1).is_some_and(|b| self.unproved.covers(b));
-        let others_gave_it = self.remotes.iter().enumerate().any(|(index, r)| {
-            index != fetch.mirror && Span::new(at, at + 1).is_some_and(|byte| r.supplied.covers(byte))
-        });
+        let byte = Span::new(at, at + 1);
+        let from_before = byte.is_some_and(|byte| self.from_before.covers(byte));
+        let others_gave_it = self
+            .remotes
+            .iter()
+            .enumerate()
+            .any(|(index, r)| index != fetch.mirror && byte.is_some_and(|byte| r.supplied.covers(byte)));
         let newcomer = matches!(self.remotes[fetch.mirror].admission, Admission::Sampling(_));
         if newcomer || (others_gave_it && !from_before) {
             let message =
@@ -265,6 +265,26 @@ impl Transfer {
             self.begin_again_because(failure, now, out);
         } else if self.changed(failure, None, out) {
             self.replenish(now, out);
+        }
+    }
+
+    /// Whether bytes of this mirror could still be joined with those here.
+    pub(super) fn can_join(&self, remote: &Remote) -> bool {
+        match remote.admission {
+            Admission::Admitted => true,
+            Admission::Unknown | Admission::Sampling(_) => !self.is_strict(),
+            Admission::Unprovable | Admission::Dropped(_) => false,
+        }
+    }
+
+    /// A mirror answers windows with the whole, so nothing can be compared but all of it.
+    pub(super) fn set_aside(&mut self, mirror: usize, now: Instant, out: &mut Vec<Action>) {
+        self.remotes[mirror].admission = Admission::Unprovable;
+        let shown = crate::request::redact(self.remotes[mirror].url());
+        let message = format!("setting a mirror aside: {shown} serves no ranges to compare it by");
+        out.push(Action::Tell(EventKind::Notice { message }));
+        if !self.remotes.iter().any(|r| self.can_join(r)) {
+            self.begin_again_from_the_others(now, out);
         }
     }
 
@@ -299,7 +319,8 @@ impl Transfer {
         keep: Option<SegmentId>,
         out: &mut Vec<Action>,
     ) -> bool {
-        if !self.unconfirmed {
+        // Between two runs a file may change; in one run, once.
+        if !self.unconfirmed || self.have != self.from_before {
             self.restarts += 1;
             if self.restarts > MOST_CHANGES {
                 let message = format!("the file on the server keeps changing: {}", failure.message);
@@ -337,9 +358,9 @@ impl Transfer {
         self.codings.clear();
         self.server_digests.clear();
         self.content_type = None;
-        self.sampled = false;
-        self.answers = 0;
-        self.all_validated = true;
+        self.from_before = SpanSet::new();
+        self.standing = Standing::OneAnswer;
+        self.voice = None;
         self.asked_length = false;
         self.ramp = Ramp { target: 1, settled: false, since: None, received: 0, speed: 0.0 };
         for remote in &mut self.remotes {

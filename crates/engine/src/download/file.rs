@@ -189,8 +189,7 @@ impl<'a> FileSide<'a> {
             // Until the bytes are proved to be of this version, the record must not say so; nor may it
             // go on naming the old one, since bytes of this answer may come to lie beside them.
             (Found::Recorded { identity: recorded, .. }, None) if *unproved => {
-                let doubtful = Identity { etag: None, date_is_strong: false, ..recorded.clone() };
-                (doubtful, Basis::Recorded)
+                (recorded.weakened(), Basis::Recorded)
             }
             (Found::Recorded { .. }, None) => (identity.clone(), Basis::Recorded),
             (Found::Adopted { spans }, None) => {
