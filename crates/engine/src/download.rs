@@ -132,7 +132,7 @@ impl Download {
             })?,
             None => PathBuf::from(SafeName::choose(None, url, url, Portability::default()).as_str()),
         };
-        if let Some(done) = self.is_here_by_digest(&dir.join(&part_name)) {
+        if let Some(done) = self.is_here_by_digest(&dir, &part_name)? {
             return Ok(done);
         }
         let landing = Landing::open(LandingRequest {
@@ -153,31 +153,29 @@ impl Download {
             .file_system()
             .map_err(|e| disk_failure("look at", &file.landing.part_path(), &e))?;
         file.disk = disk;
-        self.begin(self.request.clone(), file.found.clone(), file.target(), disk);
+        file.start(self.request.clone());
         let outcome = file.follow();
         file.close(outcome)
     }
 
     /// With a digest given, a file of that name that has it is the file, whatever its history.
-    fn is_here_by_digest(&self, path: &Path) -> Option<EventKind> {
+    fn is_here_by_digest(&self, dir: &Path, name: &Path) -> Result<Option<EventKind>, Failure> {
         if self.request.digests.is_empty() || self.request.options.on_exists == OnExists::Overwrite {
-            return None;
+            return Ok(None);
         }
-        let metadata = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-        if self.request.length.is_some_and(|length| length != metadata.len()) {
-            return None;
+        let Some((file, path)) = crate::landing::open_finished(dir, name)? else { return Ok(None) };
+        let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return Ok(None) };
+        if self.request.length.is_some_and(|told| told != length) {
+            return Ok(None);
         }
-        let file = File::open(path).ok()?;
-        match verify::mismatch(&file, &self.request.digests, &self.cancel, |_| {}) {
-            Ok(None) => Some(EventKind::Completed {
-                path: Some(path.to_owned()),
-                length: metadata.len(),
-                proof: Proof::Digest,
-                already: true,
-                received: 0,
-            }),
+        // A file that cannot be read is not known to be this one.
+        Ok(match verify::mismatch(&file, &self.request.digests, &self.cancel, |_| {}) {
+            Ok(None) => {
+                let (path, proof) = (Some(path), Proof::Digest);
+                Some(EventKind::Completed { path, length, proof, already: true, received: 0 })
+            }
             _ => None,
-        }
+        })
     }
 
     // ---- to a stream ----------------------------------------------------------------------------
@@ -211,15 +209,19 @@ impl Download {
                             format!("{length} bytes went out of {}", identity.length.unwrap_or_default());
                         return Err(Failure::new(Code::LengthMismatch, message).into());
                     }
-                    let found = stream.digests();
+                    let computed = stream.digests();
+                    let mut proof = proof;
                     for expected in self.request.digests.iter().chain(&digests) {
-                        let other = |d: &&Digest| d.algorithm() == expected.algorithm() && *d != expected;
-                        if let Some(found) = found.iter().find(other) {
-                            return Err(digest_mismatch(expected, found).into());
+                        // A server that tells its digest only later tells it too late to be checked.
+                        match computed.iter().find(|d| d.algorithm() == expected.algorithm()) {
+                            Some(found) if found != expected => {
+                                return Err(digest_mismatch(expected, found).into());
+                            }
+                            Some(_) => proof = Proof::Digest,
+                            None => {}
                         }
                     }
                     self.answer(FromCold::Verified(Verified::Right));
-                    let proof = if found.is_empty() { proof } else { Proof::Digest };
                     return Ok(EventKind::Completed { path: None, length, proof, already: false, received });
                 }
                 Wish::GiveUp(failure) => {
@@ -290,7 +292,10 @@ impl Download {
     }
 
     fn begin(&self, request: Request, found: Found, target: Target, disk: u64) {
-        let start = Start { id: self.id, request, found, target, disk };
+        self.start(Start { id: self.id, request, found, borrowed: false, target, disk });
+    }
+
+    fn start(&self, start: Start) {
         let _ = self.control.send(Inbox::Start(Box::new(start)));
     }
 

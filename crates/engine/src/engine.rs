@@ -88,6 +88,8 @@ pub(crate) struct Start {
     pub(crate) id: DownloadId,
     pub(crate) request: Request,
     pub(crate) found: Found,
+    /// What was found lies in the part of another link.
+    pub(crate) borrowed: bool,
     pub(crate) target: Target,
     /// Names the disk: downloads of one disk share a data thread.
     pub(crate) disk: u64,
@@ -298,7 +300,7 @@ impl Control {
     }
 
     fn start(&mut self, start: Start, now: Instant) {
-        let Start { id, mut request, found, target, disk } = start;
+        let Start { id, mut request, found, borrowed, target, disk } = start;
         let Some(running) = self.downloads.get_mut(&id) else { return };
         if matches!(target, Target::Stream(_) | Target::Nowhere) {
             // In order means one answer after the other.
@@ -323,7 +325,11 @@ impl Control {
         }
         self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let transfer = Transfer::new(id, request, found, self.seed, now);
-        let transfer = if matches!(target, Target::Stream(_)) { transfer.going_out() } else { transfer };
+        let transfer = match &target {
+            Target::Stream(_) => transfer.going_out(),
+            Target::Part { .. } if borrowed => transfer.borrowing(),
+            Target::Part { .. } | Target::Nowhere => transfer,
+        };
         running.hot = Some(Hot { transfer, target, disk, allowed: usize::MAX, fetches: BTreeMap::new() });
         if running.paused {
             self.hand(id, Input::Pause, now);

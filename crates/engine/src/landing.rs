@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::checkpoint::{Link, Promise, RequestKey};
 use tidegate_core::request::{OnExists, Options, Resume};
+use tidegate_core::message::Proof;
 use tidegate_core::{Code, Failure, Identity, Span, SpanSet};
 use url::Url;
 
@@ -96,6 +97,8 @@ pub enum Begin {
     AlreadyComplete {
         /// Where.
         path: PathBuf,
+        /// What was known of it when it got its name.
+        proof: Proof,
     },
     /// A file is there and was to be left alone (`--on-exists skip`).
     Skip {
@@ -106,6 +109,23 @@ pub enum Begin {
     NotNewer {
         /// Where.
         path: PathBuf,
+    },
+}
+
+/// What became of a whole file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Published {
+    /// It has its name.
+    Named {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// A file of that name came to be there during the download, and was to be left alone.
+    LeftAlone {
+        /// That file.
+        path: PathBuf,
+        /// Where the bytes stay.
+        kept: PathBuf,
     },
 }
 
@@ -310,17 +330,15 @@ impl Landing {
                     break;
                 }
                 let file = self.folder.open_finished(&numbered).map_err(look)?;
-                if file.is_some_and(|file| is_complete(&file, &origin, identity)) {
-                    return Ok(Some(Begin::AlreadyComplete { path: self.folder.join(&numbered) }));
+                if let Some(proof) = file.and_then(|file| is_complete(&file, &origin, identity)) {
+                    return Ok(Some(Begin::AlreadyComplete { path: self.folder.join(&numbered), proof }));
                 }
             }
         }
         let path = self.folder.join(name);
         if options.newer {
-            return Ok(match identity.last_modified {
-                Some(modified) if modified <= first.st_mtime => Some(Begin::NotNewer { path }),
-                _ => None,
-            });
+            let not_newer = is_not_newer(identity, &first);
+            return Ok(not_newer.then_some(Begin::NotNewer { path }));
         }
         match options.on_exists {
             OnExists::Rename | OnExists::Overwrite => Ok(None),
@@ -441,19 +459,38 @@ fn read_full(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
-/// Whether a finished file is this version of this request's file.
-fn is_complete(file: &File, origin: &Origin, identity: &Identity) -> bool {
+/// Whether what the server has is no newer than what is here.
+fn is_not_newer(identity: &Identity, here: &rustix::fs::Stat) -> bool {
+    identity.last_modified.is_some_and(|modified| modified <= here.st_mtime)
+}
+
+/// Whether a finished file is this version of this request's file, and what it rests on.
+fn is_complete(file: &File, origin: &Origin, identity: &Identity) -> Option<Proof> {
     match origin.ask(file, identity) {
-        origin::Answer::Same => true,
-        origin::Answer::No => false,
+        origin::Answer::Same => Some(Proof::Validator),
+        // What rests on samples was noted without a tag.
+        origin::Answer::SameDate => Some(Proof::Sampled),
+        origin::Answer::No => None,
         origin::Answer::CannotSay => {
-            let Ok(metadata) = file.metadata() else { return false };
+            let metadata = file.metadata().ok()?;
             let modified = identity.last_modified.and_then(time_of);
-            identity.length == Some(metadata.len())
+            let same = identity.length == Some(metadata.len())
                 && modified.is_some()
-                && metadata.modified().ok() == modified
+                && metadata.modified().ok() == modified;
+            same.then_some(Proof::Validator)
         }
     }
+}
+
+/// The finished file of a name below `dir`, links not followed, and where it is.
+///
+/// # Errors
+/// As [`Landing::open`].
+pub(crate) fn open_finished(dir: &Path, name: &Path) -> Result<Option<(File, PathBuf)>, Failure> {
+    let (folder, name) = Folder::open(dir, name)?;
+    let path = folder.join(&name);
+    let file = folder.open_finished(&name).map_err(|e| disk_failure("look at", &path, &e))?;
+    Ok(file.map(|file| (file, path)))
 }
 
 fn time_of(seconds: i64) -> Option<SystemTime> {

@@ -15,7 +15,9 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn a_file_comes_whole_over_several_connections_and_leaves_nothing_else_behind() {
     let body = Body::random(1, 8 * MIB);
-    let origin = Origin::builder().resource("/file.bin", Resource::new(body.clone())).start().unwrap();
+    // Slow enough that one connection is not done before another can be made.
+    let resource = Resource::new(body.clone()).rate(Rate::mib(8));
+    let origin = Origin::builder().resource("/file.bin", resource).start().unwrap();
     let bench = Bench::new();
     let outcome = bench.get(bench.request(&[&origin.url("/file.bin")]));
     let EventKind::Completed { proof, .. } = &outcome.last else { panic!("{outcome:?}") };

@@ -10,9 +10,10 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 use tidegate_core::checkpoint::{Link, Promise};
+use tidegate_core::message::Proof;
 use tidegate_core::request::{OnExists, Options, Resume, Sync};
 use tidegate_core::{Code, EntityTag, Identity, Span, SpanSet};
-use tidegate_engine::landing::{Begin, Found, Landing, LandingRequest};
+use tidegate_engine::landing::{Begin, Found, Landing, LandingRequest, Published};
 use tidegate_engine::part_file::{Basis, Version};
 
 const MIB: u64 = 1 << 20;
@@ -49,8 +50,25 @@ fn begin(landing: &mut Landing, identity: &Identity, final_name: &str, basis: Ba
 
 /// Downloads `bytes` in one go.
 fn fetch(landing: &mut Landing, identity: &Identity, final_name: &str, bytes: &[u8]) {
-    let version = begin(landing, identity, final_name, Basis::Nothing);
-    landing.part().write_at(version, 0, bytes).unwrap();
+    fetch_with(landing, identity, final_name, bytes, &Options::default());
+}
+
+fn fetch_with(landing: &mut Landing, identity: &Identity, called: &str, bytes: &[u8], options: &Options) {
+    match landing.begin(identity, name(called), Basis::Nothing, options).unwrap() {
+        Begin::Fetch(version) => landing.part().write_at(version, 0, bytes).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn with(on_exists: OnExists) -> Options {
+    Options { on_exists, ..Options::default() }
+}
+
+fn named(published: Published) -> PathBuf {
+    match published {
+        Published::Named { path } => path,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn names(dir: &TempDir) -> Vec<String> {
@@ -76,7 +94,7 @@ fn a_whole_file_gets_its_name_and_nothing_else_is_left() {
     assert_eq!(landing.found(), Found::Nothing);
     fetch(&mut landing, &identity(3 * MIB, "\"x\""), "a.bin", &bytes);
     assert_eq!(names(&dir), ["a.bin.part", "a.bin.part.tide"]);
-    let path = landing.publish(name("a.bin"), 3 * MIB, &Options::default()).unwrap();
+    let path = named(landing.publish(name("a.bin"), 3 * MIB, &Options::default()).unwrap());
     assert_eq!(path, dir.path().join("a.bin"));
     assert_eq!(names(&dir), ["a.bin"]);
     assert_eq!(fs::read(path).unwrap(), bytes);
@@ -97,7 +115,7 @@ fn an_empty_file_is_whole() {
     let dir = dir();
     let mut landing = open(&dir, "a", "http://h/a");
     begin(&mut landing, &identity(0, "\"x\""), "a", Basis::Nothing);
-    let path = landing.publish(name("a"), 0, &Options::default()).unwrap();
+    let path = named(landing.publish(name("a"), 0, &Options::default()).unwrap());
     assert_eq!(fs::metadata(path).unwrap().len(), 0);
 }
 
@@ -277,7 +295,7 @@ fn two_downloads_of_one_name_at_once_give_two_whole_files() {
         let mut landing = open(&dir, "videoplayback", url);
         let identity = identity(length as u64, &format!("\"{byte}\""));
         fetch(&mut landing, &identity, "videoplayback", &vec![byte; length]);
-        landing.publish(name("videoplayback"), length as u64, &Options::default()).unwrap()
+        named(landing.publish(name("videoplayback"), length as u64, &Options::default()).unwrap())
     };
     std::thread::scope(|scope| {
         scope.spawn(|| fetch_one("http://h/1", 1, 1_500_000));
@@ -361,11 +379,10 @@ fn a_name_that_is_taken_gets_a_number_and_is_never_overwritten_unasked() {
     fs::write(dir.path().join("a.tar.gz"), "old").unwrap();
     let mut landing = open(&dir, "a.tar.gz", "http://h/a.tar.gz");
     fetch(&mut landing, &identity(3, "\"x\""), "a.tar.gz", b"new");
-    let path = landing.publish(name("a.tar.gz"), 3, &Options::default()).unwrap();
+    let path = named(landing.publish(name("a.tar.gz"), 3, &Options::default()).unwrap());
     assert_eq!(path, dir.path().join("a.1.tar.gz"));
     assert_eq!(fs::read_to_string(dir.path().join("a.tar.gz")).unwrap(), "old");
 
-    let with = |on_exists| Options { on_exists, ..Options::default() };
     let mut landing = open(&dir, "a.tar.gz", "http://h/other");
     let begin = |landing: &mut Landing, options: &Options| {
         landing.begin(&identity(3, "\"y\""), name("a.tar.gz"), Basis::Nothing, options)
@@ -389,7 +406,7 @@ fn the_same_request_again_is_already_complete_until_something_changes() {
     let publish = |url: &str, byte: &[u8]| {
         let mut landing = open(&dir, "a.bin", url);
         fetch(&mut landing, &now, "a.bin", byte);
-        landing.publish(name("a.bin"), 3, &options).unwrap()
+        named(landing.publish(name("a.bin"), 3, &options).unwrap())
     };
     let again = |url: &str, now: &Identity| {
         let mut landing = open(&dir, "a.bin", url);
@@ -398,14 +415,14 @@ fn the_same_request_again_is_already_complete_until_something_changes() {
         begun
     };
     let path = publish("http://h/a.bin", b"abc");
-    assert_eq!(again("http://h/a.bin", &now), Begin::AlreadyComplete { path: path.clone() });
+    assert_eq!(again("http://h/a.bin", &now), Begin::AlreadyComplete { path: path.clone(), proof: Proof::Validator });
     assert!(matches!(again("http://h/other/a.bin", &now), Begin::Fetch(_)));
     let changed = Identity { etag: EntityTag::parse("\"y\""), ..now.clone() };
     assert!(matches!(again("http://h/a.bin", &changed), Begin::Fetch(_)));
     // Also where it had to be called otherwise.
     let second = publish("http://h/other/a.bin", b"xyz");
     assert_eq!(second, dir.path().join("a.1.bin"));
-    assert_eq!(again("http://h/other/a.bin", &now), Begin::AlreadyComplete { path: second });
+    assert_eq!(again("http://h/other/a.bin", &now), Begin::AlreadyComplete { path: second, proof: Proof::Validator });
     // A person edits the file: same length, another content.
     fs::write(&path, "abd").unwrap();
     assert!(matches!(again("http://h/a.bin", &now), Begin::Fetch(_)));
@@ -421,8 +438,48 @@ fn the_servers_time_is_given_only_when_asked_for() {
         let identity = Identity { last_modified: Some(1_668_515_126), ..identity(3, "\"x\"") };
         fetch(&mut landing, &identity, "a", b"abc");
         let options = Options { remote_time, ..Options::default() };
-        let path = landing.publish(name("a"), 3, &options).unwrap();
+        let path = named(landing.publish(name("a"), 3, &options).unwrap());
         assert_eq!(fs::metadata(path).unwrap().modified().unwrap() == modified, remote_time);
+    }
+}
+
+#[test]
+fn a_name_that_only_the_server_chose_replaces_nothing_but_the_same_links_file() {
+    for options in [with(OnExists::Overwrite), Options { newer: true, ..Options::default() }] {
+        let dir = dir();
+        let mine = dir.path().join("thesis.odt");
+        fs::write(&mine, "mine").unwrap();
+        let publish = |tag: &str, options: &Options| {
+            let now = Identity { last_modified: Some(4_000_000_000), ..identity(3, tag) };
+            let mut landing = open(&dir, "get.php", "http://h/get.php");
+            fetch_with(&mut landing, &now, "thesis.odt", b"abc", options);
+            named(landing.publish(name("thesis.odt"), 3, options).unwrap())
+        };
+        assert_eq!(publish("\"x\"", &options), dir.path().join("thesis.1.odt"));
+        assert_eq!(fs::read(&mine).unwrap(), b"mine");
+        // A file of that name that came from there before may be replaced.
+        fs::remove_file(&mine).unwrap();
+        assert_eq!(publish("\"y\"", &Options::default()), mine);
+        assert_eq!(publish("\"z\"", &options), mine);
+    }
+}
+
+#[test]
+fn a_file_that_appears_during_the_download_is_left_alone_and_so_is_what_was_fetched() {
+    let newer = Options { newer: true, ..Options::default() };
+    for options in [with(OnExists::Skip), newer] {
+        let dir = dir();
+        let mut landing = open(&dir, "a", "http://h/a");
+        let now = Identity { last_modified: Some(1000), ..identity(2 * MIB, "\"x\"") };
+        fetch(&mut landing, &now, "a", &vec![7; 2 << 20]);
+        fs::write(dir.path().join("a"), "mine").unwrap();
+        let (path, kept) = (dir.path().join("a"), dir.path().join("a.part"));
+        let published = landing.publish(name("a"), 2 * MIB, &options).unwrap();
+        assert_eq!(published, Published::LeftAlone { path: path.clone(), kept });
+        drop(landing);
+        assert_eq!(fs::read(path).unwrap(), b"mine");
+        let again = open(&dir, "a", "http://h/a");
+        assert!(matches!(again.found(), Found::Recorded { spans, done: None, .. } if spans.total() == 2 * MIB));
     }
 }
 
@@ -445,7 +502,7 @@ fn newer_fetches_only_what_is_newer() {
     assert_eq!(begin(1000), Begin::NotNewer { path: path.clone() });
     let Begin::Fetch(version) = begin(1001) else { panic!() };
     landing.part().write_at(version, 0, b"new").unwrap();
-    assert_eq!(landing.publish(name("a"), 3, &options).unwrap(), path);
+    assert_eq!(named(landing.publish(name("a"), 3, &options).unwrap()), path);
     assert_eq!(fs::read_to_string(path).unwrap(), "new");
 }
 
@@ -663,7 +720,7 @@ fn it_works_in_memory_too() {
     for gap in rest {
         landing.part().write_at(version, gap.start(), &vec![1; gap.len() as usize]).unwrap();
     }
-    let path = landing.publish(name("a"), 4 * MIB, &Options::default()).unwrap();
+    let path = named(landing.publish(name("a"), 4 * MIB, &Options::default()).unwrap());
     assert!(fs::read(path).unwrap().iter().all(|byte| *byte == 1));
 }
 
@@ -684,7 +741,7 @@ fn long_names_leave_room_for_the_part_and_its_checkpoint() {
     let long = format!("{}.zip", "x".repeat(300));
     let mut landing = open(&dir, &long, "http://h/a");
     fetch(&mut landing, &identity(2 * MIB, "\"x\""), &long, &vec![1; 2 * MIB as usize]);
-    let path = landing.publish(name(&long), 2 * MIB, &Options::default()).unwrap();
+    let path = named(landing.publish(name(&long), 2 * MIB, &Options::default()).unwrap());
     let published = path.file_name().unwrap().to_str().unwrap();
     assert!(published.len() == 255 && published.ends_with("x.zip"));
 }

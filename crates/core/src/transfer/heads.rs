@@ -396,20 +396,21 @@ impl Transfer {
         out: &mut Vec<Action>,
     ) {
         let proving = self.unconfirmed && !self.unproved.is_empty();
+        let whole = place.range_ignored || fetch.range.is_none();
         let window = match fetch.range {
-            Some((start, Some(end))) if proving && !place.range_ignored => {
+            Some((start, Some(end))) if proving && !whole => {
                 Span::new(start, end).filter(|w| self.unproved.covers(*w))
             }
             _ => None,
         };
-        let held = if proving && !place.range_ignored && window.is_none() {
+        let held = if proving && !whole && window.is_none() {
             out.push(Action::Drop { segment });
             self.remove(segment);
             None
         } else {
             let open = self.codings.is_empty().then_some(self.length()).flatten();
             let seam = if self.has_digests() { 0 } else { SEAM };
-            let (end, write) = match (window, place.range_ignored || fetch.range.is_none()) {
+            let (end, write) = match (window, whole) {
                 (Some(window), _) => (window.end(), false),
                 (None, true) => (open.unwrap_or(u64::MAX), true),
                 (None, false) => (fetch.end, true),
@@ -417,7 +418,7 @@ impl Transfer {
             if let Some(fetch) = self.fetches.get_mut(&segment) {
                 fetch.kind = window.map_or(Kind::Segment, Kind::Window);
                 fetch.end = end;
-                if window.is_none() && (place.range_ignored || fetch.range.is_none()) {
+                if window.is_none() && whole {
                     // The whole from its first byte: what is here is compared as it passes.
                     fetch.range = None;
                     fetch.start = place.offset;

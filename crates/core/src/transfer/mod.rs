@@ -15,6 +15,9 @@ mod messages;
 mod next;
 mod remote;
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a course of events begins at some time")]
+mod scenarios;
+#[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "a simulation begins at some time")]
 mod simulation;
 mod standing;

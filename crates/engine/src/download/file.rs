@@ -1,8 +1,8 @@
 //! The side of a download that becomes a file: what was there, preparing, verifying, publishing.
 
 use super::{Download, Ending, NO_DISK, Wish, cancelled, digest_mismatch};
-use crate::engine::FromCold;
-use crate::landing::{Begin, Found as Landed, Landing, disk_failure};
+use crate::engine::{FromCold, Start};
+use crate::landing::{Begin, Found as Landed, Landing, Published, disk_failure};
 use crate::part_file::Basis;
 use crate::target::Target;
 use crate::verify;
@@ -16,7 +16,7 @@ use tidegate_core::failure::Need;
 use tidegate_core::file_name::Portability;
 use tidegate_core::message::{EventKind, Proof};
 use tidegate_core::transfer::{Found, Preparation, Verified};
-use tidegate_core::{Code, Digest, Failure, Identity, Remedy, SafeName, Span, SpanSet};
+use tidegate_core::{Code, Digest, Failure, Identity, Remedy, Request, SafeName, Span, SpanSet};
 
 /// How often everything is made to survive a power loss.
 const DURABLE_EVERY: Duration = Duration::from_secs(10);
@@ -107,10 +107,10 @@ impl<'a> FileSide<'a> {
         }
         match self.landing.begin(&identity, &name, Basis::Recorded, options)? {
             Begin::Fetch(_) => {
-                let path = self.landing.publish(&name, length, options)?;
+                let published = self.landing.publish(&name, length, options)?;
                 // What rests on samples was recorded without a strong validator.
                 let proof = if identity.if_range().is_some() { Proof::Validator } else { Proof::Sampled };
-                Ok(Some(EventKind::Completed { path: Some(path), length, proof, already: true, received: 0 }))
+                Ok(Some(self.published(published, length, proof, true, 0)))
             }
             begin => Ok(Some(self.already(begin, length))),
         }
@@ -160,8 +160,18 @@ impl<'a> FileSide<'a> {
             let part = self.landing.part();
             self.found = Found::Recorded { identity: part.identity(), spans: part.have() };
         }
-        self.download.begin(request, self.found.clone(), self.target(), self.disk);
+        self.start(request);
         Ok(())
+    }
+
+    pub(super) fn start(&self, request: Request) {
+        let (id, found, target, disk) = (self.download.id, self.found.clone(), self.target(), self.disk);
+        self.download.start(Start { id, request, found, borrowed: self.is_borrowed(), target, disk });
+    }
+
+    /// Whether the part is another link's, and not proved to be of this file.
+    fn is_borrowed(&self) -> bool {
+        !self.ready && matches!(self.link, Some(Link::Other | Link::OtherQuery))
     }
 
     /// The server has told which file it is: makes the part ready for it, before its first byte.
@@ -175,9 +185,16 @@ impl<'a> FileSide<'a> {
                 .as_str()
                 .into(),
         };
-        if restart.is_some() && matches!(self.link, Some(Link::Other | Link::OtherQuery)) {
-            // Another link's bytes, and of another file: they are not ours to spoil.
-            self.landing.next_part()?;
+        if self.is_borrowed() {
+            if restart.is_some() {
+                // Another link's bytes, and of another file: they are not ours to spoil.
+                self.landing.next_part()?;
+            } else if *unproved {
+                // Only read until it is known that they are of this file too.
+                download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref());
+                download.answer(FromCold::Prepared { target: Some(self.target()) });
+                return Ok(None);
+            }
         }
         let part = Arc::clone(self.landing.part());
         let (identity, basis) = match (&self.found, restart) {
@@ -227,7 +244,7 @@ impl<'a> FileSide<'a> {
 
     fn already(&self, begun: Begin, length: u64) -> EventKind {
         let (path, proof) = match begun {
-            Begin::AlreadyComplete { path } => (Some(path), Proof::Validator),
+            Begin::AlreadyComplete { path, proof } => (Some(path), proof),
             Begin::Skip { path } | Begin::NotNewer { path } => (Some(path), Proof::Untouched),
             Begin::Fetch(_) => (None, Proof::Untouched),
         };
@@ -284,17 +301,43 @@ impl<'a> FileSide<'a> {
         let name = self.final_name.clone().unwrap_or_else(|| self.part_name.clone().into_os_string());
         loop {
             match self.landing.publish(&name, length, &request.options) {
-                Ok(path) => {
+                Ok(published) => {
                     self.download.answer(FromCold::Verified(Verified::Right));
-                    let path = Some(path);
-                    return Ok(Some(EventKind::Completed { path, length, proof, already: false, received }));
+                    return Ok(Some(self.published(published, length, proof, false, received)));
                 }
                 Err(failure) => {
                     if let Stopped::Paused = self.wait_for(&failure)? {
-                        // The bytes stay; resuming finds them whole.
-                        return Err(Ending::Told(EventKind::Paused { have: self.have() }));
+                        // The bytes stay; after the pause they are verified once more.
+                        return Ok(None);
                     }
                 }
+            }
+        }
+    }
+
+    /// What is told of a file that has its name, or that was left without because another has it.
+    fn published(
+        &self,
+        published: Published,
+        length: u64,
+        proof: Proof,
+        already: bool,
+        received: u64,
+    ) -> EventKind {
+        match published {
+            Published::Named { path } => {
+                EventKind::Completed { path: Some(path), length, proof, already, received }
+            }
+            Published::LeftAlone { path, kept } => {
+                let message = format!(
+                    "{} appeared during the download and was left alone; what was fetched is kept in {}",
+                    path.display(),
+                    kept.display()
+                );
+                self.download.tell(EventKind::Notice { message });
+                let length = path.metadata().map_or(0, |metadata| metadata.len());
+                let (path, proof) = (Some(path), Proof::Untouched);
+                EventKind::Completed { path, length, proof, already: true, received }
             }
         }
     }

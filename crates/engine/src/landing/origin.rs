@@ -31,6 +31,8 @@ pub(super) struct Origin {
 pub(super) enum Answer {
     /// It is this version of the file at this URL, and was not changed.
     Same,
+    /// It is of this URL and this date, and nothing stronger was known of it.
+    SameDate,
     /// It is not, or does not say.
     No,
     /// This file system remembers no attributes.
@@ -80,7 +82,25 @@ impl Origin {
             && (noted == self.text(&now, identity).as_bytes()
                 // Another query may be a refreshed link or another file: only a strong tag can tell.
                 || strong && without_first_line(noted) == without_first_line(self.text(&now, identity).as_bytes()));
-        if same { Answer::Same } else { Answer::No }
+        let weak = identity.weakened();
+        if same {
+            Answer::Same
+        } else if weak.has_validator()
+            && identity.length == Some(now.len())
+            && noted == self.text(&now, &weak).as_bytes()
+        {
+            Answer::SameDate
+        } else {
+            Answer::No
+        }
+    }
+
+    /// Whether a file was noted to have come from this link, whatever its version.
+    pub(super) fn is_of(&self, file: &File) -> bool {
+        let mut buffer = [0; LONGEST];
+        let Ok(length) = rustix::fs::fgetxattr(file, NAME, &mut buffer[..]) else { return false };
+        let mut lines = buffer[..length].split(|byte| *byte == b'\n');
+        lines.nth(1).is_some_and(|link| link == self.link.as_bytes())
     }
 
     fn text(&self, file: &std::fs::Metadata, identity: &Identity) -> String {

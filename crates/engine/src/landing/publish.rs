@@ -2,11 +2,10 @@
 
 use super::names::{self, MOST_NUMBERS};
 use super::origin::Origin;
-use super::{Landing, disk_failure, exists, time_of};
+use super::{Landing, Published, disk_failure, exists, is_not_newer, time_of};
 use std::ffi::{OsStr, OsString};
 use std::fs::FileTimes;
 use std::io;
-use std::path::PathBuf;
 use tidegate_core::request::{OnExists, Options, Sync};
 use tidegate_core::{Code, Failure, Remedy, Span};
 
@@ -17,13 +16,13 @@ impl Landing {
     /// Unless `options.sync` says otherwise, the bytes are durable before the name appears, and the name is
     /// durable when this returns. A crash on the way is repaired by the next [`Landing::open`].
     ///
-    /// `length` is the whole file's, in bytes. Returns where the file is. With [`OnExists::Skip`] that is
-    /// the file that somebody else put there meanwhile, if so.
+    /// `length` is the whole file's, in bytes. A file that somebody else put there meanwhile, and that is to
+    /// be left alone ([`OnExists::Skip`], or newer with `options.newer`), leaves the part where it is.
     ///
     /// # Errors
     /// `length-mismatch` if not exactly `length` bytes are here, `exists`, or as the disk has it. The part
     /// stays, and this can be tried again.
-    pub fn publish(&self, final_name: &OsStr, length: u64, options: &Options) -> Result<PathBuf, Failure> {
+    pub fn publish(&self, final_name: &OsStr, length: u64, options: &Options) -> Result<Published, Failure> {
         let name = self.final_name(final_name)?;
         let part_path = self.part_path();
         self.check_whole(length)?;
@@ -40,14 +39,22 @@ impl Landing {
             // By wish of the user: a kill still costs nothing, a power loss may.
             Sync::None => part.start_writeback(),
         }
-        let path = self.give_name(&name, options)?;
+        let published = self.give_name(&name, options)?;
+        let path = match &published {
+            Published::Named { path } => path,
+            Published::LeftAlone { .. } => {
+                // Another run finds the bytes, but must not give them a name of its own accord.
+                part.mark_done(None).map_err(failure("save"))?;
+                return Ok(published);
+            }
+        };
         if options.sync == Sync::File {
             // Only now may the mark go that would have it published again.
-            self.folder.sync().map_err(|e| disk_failure("save the name of", &path, &e))?;
+            self.folder.sync().map_err(|e| disk_failure("save the name of", path, &e))?;
         }
         // The file is in place, so what is left of the checkpoint is no failure: the next run cleans up.
         let _ = self.remove_checkpoint();
-        Ok(path)
+        Ok(published)
     }
 
     /// The map must have every byte and the disk must agree; a length that merely looks right is nothing.
@@ -93,13 +100,22 @@ impl Landing {
         Origin::of(&self.url).note(part.disk().part(), &identity);
     }
 
-    fn give_name(&self, name: &OsStr, options: &Options) -> Result<PathBuf, Failure> {
+    fn give_name(&self, name: &OsStr, options: &Options) -> Result<Published, Failure> {
         let part_name = &self.place.part_name;
         let path = self.folder.join(name);
+        let left_alone = |path| Ok(Published::LeftAlone { path, kept: self.part_path() });
         // `--newer` means to replace the older one.
-        if options.newer || options.on_exists == OnExists::Overwrite {
+        let replace = options.newer || options.on_exists == OnExists::Overwrite;
+        if replace && self.may_replace(name) {
+            if options.newer {
+                // It may have become newer during the download.
+                let here = self.folder.stat(name).map_err(|e| disk_failure("look at", &path, &e))?;
+                if here.is_some_and(|here| is_not_newer(&self.place.part.identity(), &here)) {
+                    return left_alone(path);
+                }
+            }
             return match self.folder.rename_over(part_name, name) {
-                Ok(()) => Ok(path),
+                Ok(()) => Ok(Published::Named { path }),
                 Err(e) if e.kind() == io::ErrorKind::IsADirectory => Err(exists(&path)),
                 Err(e) => Err(disk_failure("publish", &path, &e)),
             };
@@ -107,16 +123,25 @@ impl Landing {
         for number in 0..=MOST_NUMBERS {
             let numbered: OsString = names::final_name(name, number);
             match (self.folder.rename_new(part_name, &numbered), options.on_exists) {
-                (Ok(()), _) => return Ok(self.folder.join(&numbered)),
-                (Err(e), OnExists::Rename) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                (Ok(()), _) => return Ok(Published::Named { path: self.folder.join(&numbered) }),
+                (Err(e), OnExists::Rename | OnExists::Overwrite) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 (Err(e), OnExists::Skip) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    self.folder.remove(part_name).map_err(|e| disk_failure("remove", &path, &e))?;
-                    return Ok(path);
+                    return left_alone(path);
                 }
                 (Err(e), _) if e.kind() == io::ErrorKind::AlreadyExists => return Err(exists(&path)),
                 (Err(e), _) => return Err(disk_failure("publish", &path, &e)),
             }
         }
         Err(exists(&path))
+    }
+
+    /// Whether a file of this name may be replaced where that was asked for. A name that only the server
+    /// chose could be that of any file here: then only one that came from the same link.
+    fn may_replace(&self, name: &OsStr) -> bool {
+        let chosen_here = self.explicit_name || *name == *names::final_name(&self.name, 0);
+        chosen_here || match self.folder.open_finished(name) {
+            Ok(Some(file)) => Origin::of(&self.url).is_of(&file),
+            Ok(None) | Err(_) => false,
+        }
     }
 }

@@ -1,0 +1,217 @@
+//! Single courses of events, told step by step.
+
+use super::*;
+use crate::answer::Answer;
+use crate::headers::Headers;
+use crate::id::MirrorId;
+use crate::request::{Destination, Mirror};
+
+/// A transfer and what it wants done, with the time it is.
+struct Course {
+    transfer: Transfer,
+    now: Instant,
+    actions: Vec<Action>,
+}
+
+impl Course {
+    fn begin(found: Found, shape: impl FnOnce(&mut Request)) -> Self {
+        let now = Instant::now();
+        let mirrors = vec![Mirror::parse("http://h/f").unwrap()];
+        let mut request = Request::new(mirrors, Destination::Stdout).unwrap();
+        request.options.retry_wait = Duration::from_millis(50);
+        shape(&mut request);
+        let transfer = Transfer::new(DownloadId(1), request, found, 1, now);
+        let mut course = Self { transfer, now, actions: Vec::new() };
+        course.tell(Input::Allow(8));
+        course.tell(Input::Begin);
+        course
+    }
+
+    /// One input; what it wants done replaces what it wanted before.
+    fn tell(&mut self, input: Input<'_>) {
+        self.actions = self.transfer.handle(input, self.now);
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+        self.tell(Input::Tick { counts: &[], disk_blocked: false });
+    }
+
+    fn asked(&self) -> Vec<Order> {
+        let order = |a: &Action| if let Action::Fetch(order) = a { Some(order.clone()) } else { None };
+        self.actions.iter().filter_map(order).collect()
+    }
+
+    fn accepted(&self) -> Option<&BodyPlan> {
+        self.actions.iter().find_map(|a| if let Action::Accept { body, .. } = a { Some(body) } else { None })
+    }
+
+    fn verifies(&self) -> Option<Proof> {
+        let proof = |a: &Action| if let Action::Verify { proof, .. } = a { Some(*proof) } else { None };
+        self.actions.iter().find_map(proof)
+    }
+
+    fn is_preparing(&self) -> bool {
+        self.actions.iter().any(|a| matches!(a, Action::Prepare(_)))
+    }
+
+    fn answer(&mut self, segment: SegmentId, status: u16, fields: &[(&str, &str)]) {
+        let mut headers = Headers::default();
+        fields.iter().for_each(|(name, value)| headers.push(name, value.as_bytes()));
+        self.tell(Input::Head { segment, answer: Box::new(Answer::parse(status, false, &headers, 0)) });
+    }
+
+    fn breaks(&mut self, segment: SegmentId, pos: u64) {
+        let end = End::Failed(Failure::new(Code::ConnectionLost, "reset"));
+        self.tell(Input::Ended { segment, end, pos, received: pos });
+    }
+}
+
+fn waits_with(actions: &[Action]) -> Option<(&Failure, Duration)> {
+    actions.iter().find_map(|a| match a {
+        Action::Tell(EventKind::Waiting { failure, retry_in }) => Some((failure, *retry_in)),
+        _ => None,
+    })
+}
+
+#[test]
+fn what_a_broken_answer_brought_is_here_and_is_told() {
+    let mut course = Course::begin(Found::Nothing, |request| request.options.retries = 1);
+    // Each answer brings ten bytes more than the last, and the network then breaks: no attempt is in vain.
+    for round in 1..=6 {
+        let segment = course.asked().first().expect("it asks again").segment;
+        course.answer(segment, 200, &[("content-length", "100"), ("accept-ranges", "none")]);
+        if course.is_preparing() {
+            course.tell(Input::Prepared);
+        }
+        course.breaks(segment, 10 * round);
+        assert_eq!(course.transfer.have().total(), 10 * round);
+        let told = format!("ended early, {} of 100 bytes are here: reset", 10 * round);
+        let said = waits_with(&course.actions).map(|(failure, _)| failure.message.clone());
+        assert_eq!(said, Some(told));
+        course.wait(5);
+    }
+}
+
+#[test]
+fn a_wait_that_a_second_connection_was_asked_for_is_bounded_and_told() {
+    let mut course = Course::begin(Found::Nothing, |_| {});
+    let first = course.asked()[0].segment;
+    let whole = [("content-length", "10000000"), ("accept-ranges", "bytes"), ("etag", "\"a\"")];
+    course.answer(first, 200, &whole);
+    course.tell(Input::Prepared);
+    let second = course.asked()[0].segment;
+    course.answer(second, 503, &[("retry-after", "86400")]);
+    course.wait(1);
+    // The first brought its part; what was left for the second must wait.
+    let end = End::Finished { pos: 5_000_000, whole_body: false, flat: false };
+    course.tell(Input::Ended { segment: first, end, pos: 5_000_000, received: 5_000_000 });
+    assert!(course.asked().is_empty());
+    let (_, wait) = waits_with(&course.actions).expect("the wait is told");
+    assert!(wait <= Duration::from_secs(15 * 60), "{wait:?}");
+    course.wait(15 * 60);
+    assert_eq!(course.asked().len(), 1);
+}
+
+fn found(length: u64) -> Found {
+    let identity = Identity { length: Some(length), last_modified: Some(1000), ..Identity::default() };
+    Found::Recorded { identity, spans: Span::new(0, length).into_iter().collect() }
+}
+
+#[test]
+fn bytes_from_before_that_were_not_reached_by_the_comparing_answer_are_not_done() {
+    let mut course = Course::begin(found(100_000), |_| {});
+    // No ranges: the whole comes, is compared, and breaks off half way.
+    for round in 0..3 {
+        let asked = course.asked();
+        let segment = asked.first().expect("it asks again").segment;
+        course.answer(segment, 200, &[("content-length", "100000")]);
+        assert!(course.is_preparing(), "round {round}: {:?}", course.actions);
+        course.tell(Input::Prepared);
+        assert!(course.accepted().is_some_and(|body| body.doubtful), "round {round}: {:?}", course.actions);
+        if round < 2 {
+            course.breaks(segment, 50_000);
+            assert_eq!(course.verifies(), None, "round {round}");
+            for input in [Input::Pause, Input::Resume] {
+                course.tell(input);
+                assert_eq!(course.verifies(), None, "round {round}");
+            }
+            if course.asked().is_empty() {
+                course.wait(5);
+            }
+            assert_eq!(course.verifies(), None, "round {round}");
+        } else {
+            let end = End::Finished { pos: 100_000, whole_body: true, flat: false };
+            course.tell(Input::Ended { segment, end, pos: 100_000, received: 100_000 });
+        }
+    }
+    assert_eq!(course.verifies(), Some(Proof::Answers));
+}
+
+#[test]
+fn an_answer_that_is_coded_in_another_way_is_decoded_or_not_taken() {
+    let mut course = Course::begin(Found::Nothing, |_| {});
+    let first = course.asked()[0].segment;
+    course.answer(first, 200, &[("content-length", "100"), ("accept-ranges", "none")]);
+    course.tell(Input::Prepared);
+    course.breaks(first, 0);
+    course.wait(5);
+    let second = course.asked()[0].segment;
+    course.answer(second, 200, &[("content-length", "40"), ("content-encoding", "gzip")]);
+    if course.is_preparing() {
+        course.tell(Input::Prepared);
+    }
+    let accepted = course.accepted();
+    assert!(accepted.is_none_or(|body| body.codings == [Coding::Gzip]), "{accepted:?}");
+    assert!(accepted.is_some() || !course.asked().is_empty(), "it does not go on");
+}
+
+#[test]
+fn a_pause_while_proved_bytes_are_prepared_for_loses_none_of_them() {
+    let length = 10_000_000;
+    let spans: SpanSet = Span::new(0, 5_000_000).into_iter().collect();
+    let identity = Identity { length: Some(length), last_modified: Some(1000), ..Identity::default() };
+    let mut course = Course::begin(Found::Recorded { identity, spans }, |_| {});
+    for _ in 0..2 {
+        // Window after window is found equal, until the cold side is asked to take the bytes as proved.
+        let mut prepared = 0;
+        while prepared < 2 {
+            if course.is_preparing() {
+                prepared += 1;
+                if prepared == 1 {
+                    course.tell(Input::Prepared);
+                }
+                continue;
+            }
+            let order = course.asked().first().cloned();
+            let order = order.or_else(|| {
+                course.transfer.fetches.iter().next().map(|(segment, f)| Order {
+                    segment: *segment,
+                    mirror: MirrorId(0),
+                    url: f.url.clone(),
+                    range: f.range,
+                    if_range: None,
+                })
+            });
+            let Order { segment, range, .. } = order.expect("something is asked");
+            let (start, end) = range.map(|(start, end)| (start, end.unwrap_or(length))).unwrap();
+            if !course.transfer.fetches[&segment].accepted {
+                let range = format!("bytes {start}-{}/{length}", end - 1);
+                course.answer(
+                    segment,
+                    206,
+                    &[("content-range", &range), ("last-modified", "Thu, 01 Jan 1970 00:16:40 GMT")],
+                );
+                if course.is_preparing() {
+                    continue;
+                }
+            }
+            let ended = End::Finished { pos: end, whole_body: true, flat: false };
+            course.tell(Input::Ended { segment, end: ended, pos: end, received: end - start });
+        }
+        course.tell(Input::Pause);
+        course.tell(Input::Resume);
+        assert_eq!(course.transfer.have().total(), 5_000_000);
+        assert!(course.asked().iter().all(|order| order.range.is_some()), "{:?}", course.asked());
+    }
+}
