@@ -33,6 +33,7 @@ pub(crate) fn settings(config: &Config) -> Result<(tidegate_engine::Config, Vec<
         referer: asking.referer.clone(),
         cookies,
         netrc,
+        buffered: std::env::var_os("TIDEGATE_BUFFERED").is_some(),
         ..tidegate_engine::Config::default()
     };
     Ok((settings, notes))

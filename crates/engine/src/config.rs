@@ -28,6 +28,9 @@ pub struct Config {
     pub referer: Option<Url>,
     /// Whom to ask when a download lacks a password or its link has expired.
     pub ask: Option<Arc<dyn Ask>>,
+    /// Every body passes through memory, where plain ones would go from the socket into the file within the
+    /// kernel. The outcome is the same: for tests and comparisons.
+    pub buffered: bool,
     /// Decides whatever is left to chance; `None` takes a new seed. For tests.
     pub seed: Option<u64>,
 }

@@ -6,6 +6,7 @@
 
 use crate::connect::{Endpoint, Network, Stream};
 use crate::limiter::RateLimiter;
+use crate::splice::Pipe;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -36,6 +37,8 @@ pub(crate) struct Buffers {
     pub(crate) read: Box<[u8]>,
     /// What is on the disk, to compare.
     pub(crate) compare: Box<[u8]>,
+    /// For bodies that need not be seen. `None` until one is wanted, and after one that is not empty again.
+    pub(crate) pipe: Option<Pipe>,
 }
 
 /// Runs `f` with this thread's buffers. They are never held across an await: `f` is not async.
@@ -44,6 +47,7 @@ pub(crate) fn with_buffers<R>(f: impl FnOnce(&mut Buffers) -> R) -> R {
         f(buffers.get_or_insert_with(|| Buffers {
             read: vec![0; BUFFER].into_boxed_slice(),
             compare: vec![0; COMPARE].into_boxed_slice(),
+            pipe: None,
         }))
     })
 }
@@ -56,6 +60,8 @@ type Idle = (Stream, bool, Instant);
 pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) limiter: RateLimiter,
+    /// Whether bodies may go by way of the pipe.
+    pub(crate) splice: bool,
     idle: Mutex<BTreeMap<Endpoint, Vec<Idle>>>,
     epoch: Instant,
     /// When the write that is under way began, in ms since `epoch` plus 1; 0 if none is.
@@ -125,7 +131,12 @@ impl DataThread {
     ///
     /// # Errors
     /// When no thread or event queue can be had.
-    pub(crate) fn start(number: u64, network: Network, limiter: RateLimiter) -> io::Result<Self> {
+    pub(crate) fn start(
+        number: u64,
+        network: Network,
+        limiter: RateLimiter,
+        splice: bool,
+    ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -137,6 +148,7 @@ impl DataThread {
         let shared = Arc::new(Shared {
             network,
             limiter,
+            splice,
             idle: Mutex::new(BTreeMap::new()),
             epoch: Instant::now(),
             writing_since: AtomicU64::new(0),

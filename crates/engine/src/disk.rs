@@ -3,6 +3,7 @@
 //! [`crate::part_file::PartFile`] does everything through [`Disk`], so the tests can put a disk under it
 //! that remembers each operation, loses unsynced writes and fails when told to.
 
+use crate::splice;
 use crate::sys::{self, FileSystem};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use std::ffi::OsString;
@@ -39,6 +40,12 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// Those of `pwrite`.
     fn write_at(&self, target: Target, offset: u64, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Writes some bytes that lie in a pipe into the part, at least one unless it fails.
+    ///
+    /// # Errors
+    /// Those of `pwrite`.
+    fn splice_at(&self, pipe: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize>;
 
     /// Waits until the content of a file, and its length, would survive a power loss.
     ///
@@ -184,6 +191,10 @@ impl Disk for OsDisk {
 
     fn write_at(&self, target: Target, offset: u64, bytes: &[u8]) -> io::Result<usize> {
         self.file(target)?.write_at(bytes, offset)
+    }
+
+    fn splice_at(&self, pipe: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
+        splice::drain(pipe, self.part.as_fd(), offset, count)
     }
 
     fn sync_data(&self, target: Target) -> io::Result<()> {

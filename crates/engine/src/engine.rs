@@ -170,6 +170,7 @@ pub(crate) struct Control {
     limits: Limits,
     session: Session,
     hosts: Hosts,
+    splice: bool,
     seed: u64,
     downloads: BTreeMap<DownloadId, Running>,
     disks: BTreeMap<u64, DataThread>,
@@ -197,6 +198,7 @@ impl Control {
             limits: config.limits,
             session: Session::new(config.cookies, config.netrc, config.user_agent, config.referer),
             hosts: Hosts::default(),
+            splice: !config.buffered,
             seed: config.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             downloads: BTreeMap::new(),
             disks: BTreeMap::new(),
@@ -307,7 +309,7 @@ impl Control {
             request.options.connections = 1;
         }
         if let std::collections::btree_map::Entry::Vacant(place) = self.disks.entry(disk) {
-            match DataThread::start(disk, self.network.clone(), self.limiter.clone()) {
+            match DataThread::start(disk, self.network.clone(), self.limiter.clone(), self.splice) {
                 Ok(thread) => {
                     place.insert(thread);
                 }

@@ -12,18 +12,20 @@ use crate::failure::FetchError;
 use crate::http1::{Body, Head, HeadBuffer, RequestLine, encode_request, read_head};
 use crate::limiter::ConnectionLimit;
 use crate::part_file::Version;
+use crate::splice::{self, Pipe};
 use crate::target::{Here, Target};
 use std::future::poll_fn;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::transfer::{BodyPlan, End};
 use tidegate_core::{Answer, Code, DownloadId, Failure, SegmentId};
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWriteExt, Interest, ReadBuf};
 use tokio::sync::oneshot;
 use url::Url;
 
@@ -35,6 +37,10 @@ const DRAIN_FOR: Duration = Duration::from_millis(500);
 
 /// Bytes of a coded body that are read at a time, at most.
 const CODED: usize = 16 << 10;
+
+/// Pieces of content smaller than this, small chunks above all, are cheaper by way of the buffer, which takes
+/// many of them at once.
+const LEAST_SPLICED: u64 = 64 << 10;
 
 /// Output of a decoder, at most; a bound for bombs whose ratio stays below that of honest files.
 const MOST_DECODED: u64 = 1 << 40;
@@ -297,6 +303,16 @@ fn decoder_for(codings: &[tidegate_core::headers::Coding]) -> Option<Decoder> {
 }
 
 /// Puts the content of one body where it belongs.
+/// How the next bytes are to be taken.
+enum Next {
+    /// Not at all: this fetch is where it is to stop.
+    End,
+    /// Through the buffer.
+    Read,
+    /// Through the pipe, at most so many.
+    Splice(usize),
+}
+
 struct Writer<'a> {
     job: &'a Job,
     shared: &'a Shared,
@@ -307,6 +323,7 @@ struct Writer<'a> {
     at: u64,
     seam: u64,
     write: bool,
+    splice: bool,
     /// The byte of which alone everything so far consisted.
     flat: Option<u8>,
     any: bool,
@@ -325,6 +342,7 @@ impl<'a> Writer<'a> {
             at: plan.offset,
             seam: plan.seam,
             write: plan.write,
+            splice: shared.splice,
             flat: None,
             any: false,
             is_flat: true,
@@ -348,8 +366,16 @@ impl<'a> Writer<'a> {
                 Err(Stop::AtEnd) => return self.finish(body.is_done()),
                 Err(stop) => return Err(stop),
             }
+            let next = self.next(stream, body);
+            if matches!(next, Next::End) {
+                return self.finish(body.is_done());
+            }
             let allowed = self.may_read().await;
-            outcome = match self.read(stream, body, allowed).await {
+            let read = match next {
+                Next::Splice(most) => self.splice(stream, body, allowed, most).await,
+                Next::Read | Next::End => self.read(stream, body, allowed).await,
+            };
+            outcome = match read {
                 Ok(ControlFlow::Continue(result)) => result,
                 Ok(ControlFlow::Break(())) => {
                     body.on_eof()?;
@@ -386,7 +412,7 @@ impl<'a> Writer<'a> {
         allowed: usize,
     ) -> io::Result<ControlFlow<(), Result<(), Stop>>> {
         poll_fn(|cx| {
-            with_buffers(|Buffers { read, compare }| {
+            with_buffers(|Buffers { read, compare, .. }| {
                 let most = allowed.min(read.len());
                 let mut room = ReadBuf::new(&mut read[..most]);
                 let polled = Pin::new(&mut *stream).poll_read(cx, &mut room);
@@ -401,6 +427,86 @@ impl<'a> Writer<'a> {
                     }
                 }
             })
+        })
+        .await
+    }
+
+    /// What to do for the next bytes.
+    fn next(&self, stream: &Stream, body: &Body) -> Next {
+        let end = self.job.cell.end.load(Ordering::Relaxed);
+        // The map is held by whoever saves it, and so for as long as the disk takes.
+        let gap = match self.shared.writing(|| self.job.target.here(self.at)) {
+            Here::Known(_) | Here::Gone(_) if self.at >= end.saturating_add(self.seam) => return Next::End,
+            Here::Known(_) | Here::Gone(_) => return Next::Read,
+            Here::Missing(_) if !self.write || self.at >= end => return Next::End,
+            Here::Missing(gap) => gap,
+        };
+        // Content that goes into a part file as it comes need not be seen.
+        let run = body.run().unwrap_or(u64::MAX);
+        let plain = self.splice && self.decoder.is_none() && stream.tcp().is_some();
+        if !plain || run < LEAST_SPLICED || !matches!(self.job.target, Target::Part { .. }) {
+            return Next::Read;
+        }
+        let most = (gap.min(end) - self.at).min(run).min(splice::MOST as u64);
+        Next::Splice(usize::try_from(most).unwrap_or(splice::MOST))
+    }
+
+    /// As [`Writer::read`], by way of this thread's pipe, and at most `most` bytes.
+    async fn splice(
+        &mut self,
+        stream: &mut Stream,
+        body: &mut Body,
+        allowed: usize,
+        most: usize,
+    ) -> io::Result<ControlFlow<(), Result<(), Stop>>> {
+        // By `move`, since a connection may be sent to another thread but not shared with one.
+        poll_fn(move |cx| {
+            let Some(socket) = stream.tcp() else {
+                return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+            };
+            loop {
+                ready!(socket.poll_read_ready(cx))?;
+                let moved = with_buffers(|buffers| {
+                    let pipe = match buffers.pipe.take() {
+                        Some(pipe) => pipe,
+                        None => Pipe::new()?,
+                    };
+                    let fill = || pipe.fill(socket.as_fd(), most.min(allowed));
+                    let count = match socket.try_io(Interest::READABLE, fill) {
+                        Ok(count) => count,
+                        Err(error) => {
+                            // Nothing went in.
+                            buffers.pipe = Some(pipe);
+                            return Err(error);
+                        }
+                    };
+                    self.limit.give_back(allowed - count);
+                    self.job.cell.received.fetch_add(count as u64, Ordering::Relaxed);
+                    body.advance(count as u64);
+                    let (job, version, at) = (self.job, self.version, self.at);
+                    let put = || job.target.splice_at(version, at, pipe.reader(), count);
+                    let outcome = match count {
+                        0 => Ok(()),
+                        _ => self.shared.writing(put),
+                    };
+                    // Only an empty pipe is used again.
+                    if outcome.is_ok() {
+                        buffers.pipe = Some(pipe);
+                    }
+                    Ok((count, outcome))
+                });
+                return Poll::Ready(match moved {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(error) => Err(error),
+                    Ok((0, _)) => Ok(ControlFlow::Break(())),
+                    Ok((_, Err(failure))) => Ok(ControlFlow::Continue(Err(Stop::Failed(failure)))),
+                    Ok((count, Ok(()))) => {
+                        self.at += count as u64;
+                        self.job.cell.pos.store(self.at, Ordering::Relaxed);
+                        Ok(ControlFlow::Continue(Ok(())))
+                    }
+                });
+            }
         })
         .await
     }

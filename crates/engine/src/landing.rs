@@ -31,8 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::checkpoint::{Link, Promise, RequestKey};
-use tidegate_core::request::{OnExists, Options, Resume};
 use tidegate_core::message::Proof;
+use tidegate_core::request::{OnExists, Options, Resume};
 use tidegate_core::{Code, Failure, Identity, Span, SpanSet};
 use url::Url;
 

@@ -20,6 +20,7 @@ pub mod landing;
 pub mod limiter;
 pub mod part_file;
 mod session;
+mod splice;
 pub mod sys;
 mod target;
 pub mod verify;

@@ -268,6 +268,37 @@ impl<D: Disk> PartFile<D> {
     /// [`WriteError::Superseded`] for bytes of another version; [`WriteError::Disk`] when the disk does
     /// not take them. What it took is in the map.
     pub fn write_at(&self, version: Version, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        self.put(version, offset, bytes.len(), |done| {
+            self.disk.write_at(Target::Part, offset.saturating_add(done as u64), &bytes[done..])
+        })
+    }
+
+    /// Writes `count` bytes that lie in a pipe at their place in the file. After an error some may still lie
+    /// there.
+    ///
+    /// # Errors
+    /// As [`PartFile::write_at`].
+    pub fn splice_at(
+        &self,
+        version: Version,
+        offset: u64,
+        pipe: BorrowedFd<'_>,
+        count: usize,
+    ) -> Result<(), WriteError> {
+        self.put(version, offset, count, |done| {
+            self.disk.splice_at(pipe, offset.saturating_add(done as u64), count - done)
+        })
+    }
+
+    /// Puts `count` bytes to `offset` by as many calls of `write` as that takes. It is told how many bytes
+    /// are there already, and returns how many more are.
+    fn put(
+        &self,
+        version: Version,
+        offset: u64,
+        count: usize,
+        write: impl Fn(usize) -> io::Result<usize>,
+    ) -> Result<(), WriteError> {
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.check_version(version)?;
         if self.failed.load(Ordering::Acquire) {
@@ -275,10 +306,12 @@ impl<D: Disk> PartFile<D> {
         }
         let mut done = 0;
         let result = loop {
-            let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) else { break Ok(()) };
-            match self.disk.write_at(Target::Part, offset.saturating_add(done as u64), rest) {
+            if done >= count {
+                break Ok(());
+            }
+            match write(done) {
                 Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => done += count,
+                Ok(more) => done += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => break Err(error),
             }
@@ -294,7 +327,7 @@ impl<D: Disk> PartFile<D> {
     }
 
     /// Records bytes that were moved into the part in another way than by [`PartFile::write_at`], such as
-    /// `splice` into [`PartFile::as_fd`]. They must be in the file already.
+    /// `copy_file_range` into [`PartFile::as_fd`]. They must be in the file already.
     ///
     /// # Errors
     /// As [`PartFile::write_at`]. After `Superseded` the bytes may have spoiled the file: check

@@ -5,7 +5,8 @@ use crate::part_file::{PartFile, Version, WriteError};
 use crate::verify::Hasher;
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::{Algorithm, Digest, Failure};
 
@@ -61,18 +62,31 @@ impl Target {
     ) -> Result<(), Failure> {
         match (self, version) {
             (Self::Part { part, path }, Some(version)) => {
-                part.write_at(version, offset, bytes).map_err(|error| match error {
-                    WriteError::Disk(error) => crate::landing::disk_failure("write", path, &error),
-                    // Nobody waits for the outcome of a fetch whose version was given up.
-                    WriteError::Superseded => Failure::new(tidegate_core::Code::Changed, error.to_string()),
-                })
+                part.write_at(version, offset, bytes).map_err(|error| write_failure(path, error))
             }
-            (Self::Stream(stream), _) => stream.write_at(offset, bytes).map_err(|error| {
-                crate::landing::disk_failure("write to", std::path::Path::new(stream.called), &error)
-            }),
-            (Self::Part { .. } | Self::Nowhere, _) => {
-                Err(Failure::new(tidegate_core::Code::Internal, "bytes came for a file that is not open"))
+            (Self::Stream(stream), _) => stream
+                .write_at(offset, bytes)
+                .map_err(|error| crate::landing::disk_failure("write to", Path::new(stream.called), &error)),
+            (Self::Part { .. } | Self::Nowhere, _) => Err(not_open()),
+        }
+    }
+
+    /// Writes `count` bytes that are missing and lie in a pipe. Only into a part file.
+    ///
+    /// # Errors
+    /// As the disk has it, in words; some of the bytes may then still be in the pipe.
+    pub(crate) fn splice_at(
+        &self,
+        version: Option<Version>,
+        offset: u64,
+        pipe: BorrowedFd<'_>,
+        count: usize,
+    ) -> Result<(), Failure> {
+        match (self, version) {
+            (Self::Part { part, path }, Some(version)) => {
+                part.splice_at(version, offset, pipe, count).map_err(|error| write_failure(path, error))
             }
+            _ => Err(not_open()),
         }
     }
 
@@ -102,6 +116,18 @@ impl Target {
             Self::Stream(_) | Self::Nowhere => None,
         }
     }
+}
+
+fn write_failure(path: &Path, error: WriteError) -> Failure {
+    match error {
+        WriteError::Disk(error) => crate::landing::disk_failure("write", path, &error),
+        // Nobody waits for the outcome of a fetch whose version was given up.
+        WriteError::Superseded => Failure::new(tidegate_core::Code::Changed, error.to_string()),
+    }
+}
+
+fn not_open() -> Failure {
+    Failure::new(tidegate_core::Code::Internal, "bytes came for a file that is not open")
 }
 
 /// Standard output (or another stream): bytes leave in order and cannot be taken back. The last of

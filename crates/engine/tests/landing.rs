@@ -415,14 +415,20 @@ fn the_same_request_again_is_already_complete_until_something_changes() {
         begun
     };
     let path = publish("http://h/a.bin", b"abc");
-    assert_eq!(again("http://h/a.bin", &now), Begin::AlreadyComplete { path: path.clone(), proof: Proof::Validator });
+    assert_eq!(
+        again("http://h/a.bin", &now),
+        Begin::AlreadyComplete { path: path.clone(), proof: Proof::Validator }
+    );
     assert!(matches!(again("http://h/other/a.bin", &now), Begin::Fetch(_)));
     let changed = Identity { etag: EntityTag::parse("\"y\""), ..now.clone() };
     assert!(matches!(again("http://h/a.bin", &changed), Begin::Fetch(_)));
     // Also where it had to be called otherwise.
     let second = publish("http://h/other/a.bin", b"xyz");
     assert_eq!(second, dir.path().join("a.1.bin"));
-    assert_eq!(again("http://h/other/a.bin", &now), Begin::AlreadyComplete { path: second, proof: Proof::Validator });
+    assert_eq!(
+        again("http://h/other/a.bin", &now),
+        Begin::AlreadyComplete { path: second, proof: Proof::Validator }
+    );
     // A person edits the file: same length, another content.
     fs::write(&path, "abd").unwrap();
     assert!(matches!(again("http://h/a.bin", &now), Begin::Fetch(_)));
@@ -479,7 +485,9 @@ fn a_file_that_appears_during_the_download_is_left_alone_and_so_is_what_was_fetc
         drop(landing);
         assert_eq!(fs::read(path).unwrap(), b"mine");
         let again = open(&dir, "a", "http://h/a");
-        assert!(matches!(again.found(), Found::Recorded { spans, done: None, .. } if spans.total() == 2 * MIB));
+        assert!(
+            matches!(again.found(), Found::Recorded { spans, done: None, .. } if spans.total() == 2 * MIB)
+        );
     }
 }
 

@@ -26,11 +26,13 @@ mod sim;
 
 use sim::{Dice, Lie, Op, Pages, Record, RecordingDisk, Sim, SimFile, Truth};
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use tidegate_core::checkpoint::{Belief, Checkpoint, Promise, RequestKey, Surroundings};
 use tidegate_core::{EntityTag, Identity, Span, SpanSet};
 use tidegate_engine::disk::Target;
-use tidegate_engine::part_file::{Basis, PartFile, SAVE_EVERY, WriteError};
+use tidegate_engine::part_file::{Basis, PartFile, SAVE_EVERY, Version, WriteError};
 
 const LONGEST_WRITE: u64 = 200_000;
 const EIO: i32 = 5;
@@ -48,6 +50,19 @@ fn identity_of(version: u64) -> Identity {
         etag: EntityTag::parse(&format!("\"v{version}\"")),
         ..Identity::default()
     }
+}
+
+/// Writes by way of a pipe, as plain bodies are.
+fn splice(
+    part: &PartFile<RecordingDisk>,
+    version: Version,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), WriteError> {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&writer, 1 << 18).unwrap();
+    writer.write_all(bytes).unwrap();
+    part.splice_at(version, offset, reader.as_fd(), bytes.len())
 }
 
 fn version_of(identity: &Identity) -> u64 {
@@ -271,7 +286,8 @@ fn live(from: &Sim, seed: u64, steps: u64, lie: Option<Lie>) -> Vec<Op> {
         let span = Span::new(start, (start + 1 + dice.below(LONGEST_WRITE)).min(length)).unwrap();
         let result = match dice.below(20) {
             // (Bad bytes that were durable may come back until they are forgotten.)
-            0..=11 => part.write_at(version, start, good(span)).map(|()| truth.written.insert(span)),
+            0..=8 => part.write_at(version, start, good(span)).map(|()| truth.written.insert(span)),
+            9..=11 => splice(&part, version, start, good(span)).map(|()| truth.written.insert(span)),
             12 => {
                 // A mirror sends bad bytes.
                 let bad: Vec<u8> = good(span).iter().map(|byte| !byte).collect();

@@ -359,6 +359,8 @@ impl World {
         self.running.clear();
         self.prepared = false;
         self.pause_at = u64::MAX;
+        // Who was dead may be back.
+        self.asked = vec![0; 4];
         let found = Found::Recorded { identity: self.recorded.clone(), spans: self.map.clone() };
         Transfer::new(DownloadId(2), transfer, found, seed, self.now)
     }

@@ -124,7 +124,8 @@ impl Landing {
             let numbered: OsString = names::final_name(name, number);
             match (self.folder.rename_new(part_name, &numbered), options.on_exists) {
                 (Ok(()), _) => return Ok(Published::Named { path: self.folder.join(&numbered) }),
-                (Err(e), OnExists::Rename | OnExists::Overwrite) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                (Err(e), OnExists::Rename | OnExists::Overwrite)
+                    if e.kind() == io::ErrorKind::AlreadyExists => {}
                 (Err(e), OnExists::Skip) if e.kind() == io::ErrorKind::AlreadyExists => {
                     return left_alone(path);
                 }
@@ -139,9 +140,10 @@ impl Landing {
     /// chose could be that of any file here: then only one that came from the same link.
     fn may_replace(&self, name: &OsStr) -> bool {
         let chosen_here = self.explicit_name || *name == *names::final_name(&self.name, 0);
-        chosen_here || match self.folder.open_finished(name) {
-            Ok(Some(file)) => Origin::of(&self.url).is_of(&file),
-            Ok(None) | Err(_) => false,
-        }
+        chosen_here
+            || match self.folder.open_finished(name) {
+                Ok(Some(file)) => Origin::of(&self.url).is_of(&file),
+                Ok(None) | Err(_) => false,
+            }
     }
 }

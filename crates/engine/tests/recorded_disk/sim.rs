@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use tidegate_core::SpanSet;
 use tidegate_core::request::Preallocate;
@@ -152,6 +153,16 @@ impl Disk for RecordingDisk {
             r.release();
             Ok(count)
         })
+    }
+
+    fn splice_at(&self, pipe: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
+        let mut bytes = vec![0; count];
+        let count = rustix::io::read(pipe, &mut bytes)?;
+        let mut done = 0;
+        while done < count {
+            done += self.write_at(Target::Part, offset + done as u64, &bytes[done..count])?;
+        }
+        Ok(count)
     }
 
     fn sync_data(&self, target: Target) -> io::Result<()> {
