@@ -48,7 +48,7 @@ impl Transfer {
             && !self.unconfirmed
             && something_here
             && !(likeness == Likeness::Same && self.voice == Some(mirror))
-            && !(whole && !self.goes_out)
+            && (!whole || self.goes_out)
     }
 
     /// A later answer is about to bring bytes: what do all of them rest on then?

@@ -10,6 +10,7 @@
 mod happy;
 mod proxy;
 mod resolve;
+mod secure;
 mod socks;
 mod stream;
 pub(crate) mod tls;

@@ -1,5 +1,6 @@
 //! A connection, whatever it is made of.
 
+use super::secure::Secure;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +8,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 
 /// Anything that bytes go both ways through; for simulated networks.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -24,7 +24,7 @@ pub struct Stream(Inner);
 
 enum Inner {
     Tcp(TcpStream),
-    Tls(Box<TlsStream<Stream>>),
+    Tls(Box<Secure>),
     Simulated(Box<dyn Duplex>),
 }
 
@@ -34,7 +34,7 @@ impl Stream {
         Self(Inner::Simulated(Box::new(stream)))
     }
 
-    pub(super) fn secured(stream: TlsStream<Stream>) -> Self {
+    pub(super) fn secured(stream: Secure) -> Self {
         Self(Inner::Tls(Box::new(stream)))
     }
 
@@ -52,7 +52,7 @@ impl Stream {
     pub fn socket(&self) -> Option<&TcpStream> {
         match &self.0 {
             Inner::Tcp(stream) => Some(stream),
-            Inner::Tls(stream) => stream.get_ref().0.socket(),
+            Inner::Tls(stream) => stream.below().socket(),
             Inner::Simulated(_) => None,
         }
     }

@@ -1,6 +1,7 @@
 //! TLS 1.2 and 1.3 by rustls with ring: no C parses what a stranger sends.
 
 use super::Stream;
+use super::secure::Secure;
 use crate::failure::FetchError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -15,7 +16,6 @@ use std::io;
 use std::sync::Arc;
 use tidegate_core::{Code, Failure, Remedy};
 use tokio::sync::OnceCell;
-use tokio_rustls::TlsConnector;
 
 /// What TLS trusts and shows. PEM as read by the caller.
 #[derive(Clone, Default)]
@@ -56,8 +56,8 @@ pub(crate) struct Tls {
     roots: Option<Arc<RootCertStore>>,
     identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     insecure: bool,
-    for_origins: OnceCell<TlsConnector>,
-    for_proxies: OnceCell<TlsConnector>,
+    for_origins: OnceCell<Arc<ClientConfig>>,
+    for_proxies: OnceCell<Arc<ClientConfig>>,
     system_roots: OnceCell<Arc<RootCertStore>>,
 }
 
@@ -132,11 +132,12 @@ impl Tls {
                 why: format!("the connection ended during the handshake: {error}"),
             })
         };
-        let secured = self.ready(with, host).await?.connect(name, stream).await.map_err(failed)?;
+        let config = Arc::clone(self.ready(with, host).await?);
+        let secured = Secure::connect(stream, config, name).await.map_err(failed)?;
         Ok(Stream::secured(secured))
     }
 
-    async fn ready(&self, with: With, host: &str) -> Result<&TlsConnector, FetchError> {
+    async fn ready(&self, with: With, host: &str) -> Result<&Arc<ClientConfig>, FetchError> {
         let failed = |why: String| FetchError::Tls { host: host.to_owned(), why };
         let (cell, insecure, identify) = match with {
             With::Origin => (&self.for_origins, self.insecure, true),
@@ -160,7 +161,7 @@ impl Tls {
         roots: Arc<RootCertStore>,
         insecure: bool,
         identify: bool,
-    ) -> Result<TlsConnector, rustls::Error> {
+    ) -> Result<Arc<ClientConfig>, rustls::Error> {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .dangerous();
@@ -177,7 +178,7 @@ impl Tls {
             Some((chain, key)) => builder.with_client_auth_cert(chain.clone(), key.clone_key())?,
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(TlsConnector::from(Arc::new(config)))
+        Ok(Arc::new(config))
     }
 }
 
