@@ -73,6 +73,8 @@ pub struct NetworkConfig {
 /// Finds the addresses of names.
 pub trait Resolve: Send + Sync + fmt::Debug {
     /// The addresses of `host`, the preferred first. `host` is a name, never an address.
+    ///
+    /// An error of the kind `NotFound` is an answer: there is no such name. Any other may pass.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Boxed<'a, io::Result<Vec<SocketAddr>>>;
 }
 
@@ -144,19 +146,23 @@ impl Network {
     /// The addresses of a host that may be used, families alternating, at most 16.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, FetchError> {
         let Shared { family, resolver, .. } = &*self.shared;
-        let fail = |why: String| FetchError::Resolve { host: host.to_owned(), why };
+        let fail = |why: String, unknown| FetchError::Resolve { host: host.to_owned(), why, unknown };
         let found = match host.parse::<IpAddr>() {
             Ok(ip) => vec![SocketAddr::new(ip, port)],
-            Err(_) => resolver.resolve(host, port).await.map_err(|e| fail(e.to_string()))?,
+            Err(_) => resolver
+                .resolve(host, port)
+                .await
+                .map_err(|e| fail(e.to_string(), e.kind() == io::ErrorKind::NotFound))?,
         };
         let none = found.is_empty();
         let usable = happy::interleave(found.into_iter().filter(|a| family.allows(a)));
         if usable.is_empty() {
-            return Err(fail(match family {
-                Family::V4 if !none => "it has no IPv4 address".to_owned(),
-                Family::V6 if !none => "it has no IPv6 address".to_owned(),
-                _ => "it has no address".to_owned(),
-            }));
+            let why = match family {
+                Family::V4 if !none => "it has no IPv4 address",
+                Family::V6 if !none => "it has no IPv6 address",
+                _ => "it has no address",
+            };
+            return Err(fail(why.to_owned(), true));
         }
         Ok(usable)
     }
