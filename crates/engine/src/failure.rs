@@ -66,7 +66,7 @@ pub enum FetchError {
         status: Option<u16>,
     },
     /// The connection ended by something other than an orderly end.
-    #[error("the connection was lost{}: {source}", when(*.before_answer))]
+    #[error("the connection was lost{}: {}", when(*.before_answer), in_words(.source))]
     ConnectionLost {
         /// The connection had carried an answer before.
         reused: bool,
@@ -228,6 +228,15 @@ impl From<FetchError> for Failure {
     }
 }
 
+/// What the system said, without the number that the standard library puts behind it.
+pub(crate) fn in_words(error: &io::Error) -> String {
+    let said = error.to_string();
+    match said.rsplit_once(" (os error ") {
+        Some((words, _)) => words.to_lowercase(),
+        None => said,
+    }
+}
+
 /// Text from outside as it may be shown: one line, no control characters, at most 120 characters.
 pub(crate) fn shown(text: &[u8]) -> String {
     const MOST: usize = 120;
@@ -257,8 +266,11 @@ mod tests {
     #[test]
     fn a_name_that_is_unknown_and_a_port_that_refuses_are_not_asked_again_but_silence_is() {
         let resolve = |unknown| FetchError::Resolve { host: "h".into(), why: "no".into(), unknown };
-        let connect =
-            |kind: io::ErrorKind| FetchError::Connect { host: "h:80".into(), why: "no".into(), source: kind.into() };
+        let connect = |kind: io::ErrorKind| FetchError::Connect {
+            host: "h:80".into(),
+            why: "no".into(),
+            source: kind.into(),
+        };
         let again = Remedy::Retry { after: None };
         for (error, remedy) in [
             (resolve(true), Remedy::Elsewhere),

@@ -20,7 +20,7 @@ pub use stream::{Duplex, Stream};
 pub use tidegate_core::no_proxy::NoProxy;
 pub use tls::TlsConfig;
 
-use crate::failure::{FetchError, Step};
+use crate::failure::{FetchError, Step, in_words};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -304,11 +304,14 @@ impl Attempt<'_> {
         self.at(Step::Connecting);
         let dialer = &*self.network.shared.dialer;
         happy::race(dialer, &addresses, self.receive_buffer).await.map_err(|(address, source)| {
+            let (host, said) = (authority(host, port), in_words(&source));
             let why = match addresses.len() {
-                1 => format!("{address}: {source}"),
-                n => format!("{n} addresses were tried, the last was {address}: {source}"),
+                // An address as the host is not told twice.
+                1 if host == address.to_string() => said,
+                1 => format!("{address}: {said}"),
+                n => format!("{n} addresses were tried, the last was {address}: {said}"),
             };
-            FetchError::Connect { host: authority(host, port), why, source }
+            FetchError::Connect { host, why, source }
         })
     }
 

@@ -67,7 +67,9 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_exist_is_told_from_servers_that_do_not_answer() {
-        let told = |said: &str| in_our_words(io::Error::other(format!("failed to lookup address information: {said}")));
+        let told = |said: &str| {
+            in_our_words(io::Error::other(format!("failed to lookup address information: {said}")))
+        };
         for said in ["Name or service not known", "Name does not resolve"] {
             assert_eq!(told(said).kind(), io::ErrorKind::NotFound);
         }
