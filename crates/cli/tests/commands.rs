@@ -137,6 +137,49 @@ fn config_show_tells_what_holds_and_where_it_was_said() {
 }
 
 #[test]
+fn a_configuration_of_another_home_that_may_not_be_read_stands_in_nobodys_way() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join(".config/tidegate");
+    std::fs::create_dir_all(&config).unwrap();
+    let file = config.join("config.toml");
+    std::fs::write(&file, "jobs = 2\n").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o000)).unwrap();
+    let as_another = |variables: &[(&str, &str)]| {
+        let program = env!("CARGO_BIN_EXE_tidegate");
+        let mut command = Command::new(program);
+        if folder.path().metadata().unwrap().uid() == 0 {
+            // The superuser may read everything: then somebody else asks, who may not see our build.
+            let copy = folder.path().join("program");
+            std::fs::copy(program, &copy).unwrap();
+            std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+            command = Command::new(copy);
+            std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+        }
+        command
+            .args(["config", "show"])
+            .env_clear()
+            .env("HOME", folder.path())
+            .envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, out, err) = as_another(&[]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("jobs = 4"), "{out}");
+    assert_eq!(err, format!("note: {} may not be read and is ignored\n", file.display()));
+
+    let named = folder.path().join(".config");
+    let (code, _, err) = as_another(&[("XDG_CONFIG_HOME", named.to_str().unwrap())]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("config.toml cannot be used: permission denied"), "{err}");
+}
+
+#[test]
 fn what_config_show_prints_can_be_used_as_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let first = say_in(folder.path(), &["config", "show", "--jobs", "7"], &[]);
