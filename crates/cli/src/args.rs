@@ -159,6 +159,9 @@ pub(crate) struct VerifyArgs {
     /// Say nothing but what is wrong
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Write one event for each file to standard output (docs/json.md) instead
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What `config` does.

@@ -10,7 +10,7 @@ use crate::progress::{Said, Weight, failed};
 use crate::raw::RawConfig;
 use crate::requests::{requests, working_name};
 use crate::screen::Screen;
-use crate::signals::on_stop;
+use crate::signals::{SIGPIPE, on_stop};
 use crate::style::Tone;
 use crate::trouble::Trouble;
 use std::sync::Arc;
@@ -18,9 +18,6 @@ use tidegate_core::request::Destination;
 use tidegate_core::{Code, Failure};
 use tidegate_daemon::{Manager, MemoryStore, Notice, Outcome, Settings, WaitPolicy};
 use tidegate_engine::Engine;
-
-/// What a program is ended with whose reader has gone away.
-const SIGPIPE: u8 = 13;
 
 /// Fetches what was asked for.
 ///
@@ -92,12 +89,16 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
         failed("tidegate", failure, 0).into_iter().for_each(|said| screen.say(said));
     }
     if incomplete > 0 {
-        let text = if summary.outcomes.iter().any(|(_, outcome)| kept(outcome) > 0) {
-            format!("{incomplete} not complete; the same command goes on from what is here")
-        } else {
-            format!("{incomplete} not complete, and nothing of it is here yet")
-        };
-        screen.say(Said::new(Tone::Note, Weight::Usual, text));
+        let some = summary.outcomes.iter().any(|(_, outcome)| kept(outcome) > 0);
+        // Of a single file that failed all is said already.
+        let single = added == 1 && summary.outcomes.iter().any(|(_, o)| failure_of(o).is_some());
+        if some {
+            let text = format!("{incomplete} not complete; the same command goes on from what is here");
+            screen.say(Said::new(Tone::Note, Weight::Usual, text));
+        } else if !single {
+            let text = format!("{incomplete} not complete, and nothing of it is here yet");
+            screen.say(Said::new(Tone::Note, Weight::Usual, text));
+        }
     }
     if let Some(path) = &config.asking.save_cookies {
         engine::save_cookies(&engine.cookies()?, path)?;

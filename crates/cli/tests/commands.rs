@@ -211,7 +211,12 @@ fn verify_tells_right_from_wrong_by_its_exit_code() {
     write("long.meta4", &metalink(4));
     let table: &[(&[&str], i32, &str)] = &[
         (&["abc", "--checksum", ABC], 0, "abc: right (sha-256)"),
-        (&["abd", "--checksum", ABC], 4, "abd: wrong [digest-mismatch]\n  its sha-256 digest is another"),
+        (&["abd", "--checksum", ABC], 4, "abd: wrong [digest-mismatch]\n  should have sha-256=ba7816bf"),
+        (
+            &["abd", "--checksum", ABC],
+            4,
+            "\n  but has     sha-256=a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9\n",
+        ),
         (&["--checksum-file", "SUMS"], 0, "abc: right"),
         (&["abc", "--checksum-file", "SUMS"], 0, "abc: right"),
         (&["abd", "--checksum-file", "SUMS"], 2, "SUMS has no digest for \"abd\""),
@@ -231,6 +236,34 @@ fn verify_tells_right_from_wrong_by_its_exit_code() {
         assert_eq!(said.out, "", "{words:?}");
     }
     assert_eq!(say_in(folder.path(), &["verify", "-q", "abc", "--checksum", ABC], &[]).err, "");
+}
+
+#[test]
+fn verify_tells_a_program_both_digests_of_each_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("abc"), "abc").unwrap();
+    std::fs::write(folder.path().join("abd"), "abd").unwrap();
+    let hex = ABC.trim_start_matches("sha-256=");
+    std::fs::write(folder.path().join("SUMS"), format!("{hex}  abc\n{hex}  abd\n{hex}  gone\n")).unwrap();
+    let said = say_in(folder.path(), &["verify", "--json", "--checksum-file", "SUMS"], &[]);
+    assert_eq!((said.code, said.err.as_str()), (4, ""));
+    let lines: Vec<serde_json::Value> =
+        said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let results: Vec<_> = lines.iter().map(|line| (&line["path"], &line["result"])).collect();
+    assert_eq!(
+        results,
+        [
+            (&"abc".into(), &"right".into()),
+            (&"abd".into(), &"wrong".into()),
+            (&"gone".into(), &"unreadable".into())
+        ]
+    );
+    assert_eq!(lines[1]["digests"][0]["expected"], ABC);
+    assert_eq!(
+        lines[1]["digests"][0]["found"],
+        "sha-256=a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9"
+    );
+    assert_eq!(lines[2]["faults"][0], "no such file or directory");
 }
 
 #[test]

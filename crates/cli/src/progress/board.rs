@@ -191,7 +191,16 @@ impl Row {
             EventKind::Completed { path, length, proof, already, received } => {
                 let name = path.as_deref().map_or(name, shown_path);
                 let took = now.saturating_sub(self.began);
-                let text = finished(&name, *length, *proof, *already, *received, took);
+                let text = match (*proof, *already) {
+                    (Proof::Untouched, _) => {
+                        format!("{name}: left as it is, as asked; nothing was fetched or compared")
+                    }
+                    (_, true) => format!("{name}: is here already, whole ({})", show_size(*length)),
+                    (proof, false) => {
+                        let account = account(*length, self.resumed.min(*length), *received, took);
+                        format!("{name}: done, {account}{}", believed(proof))
+                    }
+                };
                 vec![Said::new(Tone::Good, Weight::Usual, text)]
             }
             EventKind::Failed { failure, kept } => failed(&name, failure, *kept),
@@ -199,42 +208,76 @@ impl Row {
     }
 }
 
-/// The sentence about a file that is whole.
-fn finished(name: &str, length: u64, proof: Proof, already: bool, received: u64, took: Duration) -> String {
-    if proof == Proof::Untouched {
-        return format!("{name}: left as it is, as asked; nothing was fetched or compared");
+/// Where the bytes of a whole file are from: what is from before and what was received is the length, and what
+/// was received in vain.
+fn account(length: u64, before: u64, received: u64, took: Duration) -> String {
+    let mut text = show_size(length);
+    if received == 0 {
+        return if before > 0 { text + ", all of it from before" } else { text };
     }
-    if already {
-        return format!("{name}: is here already, whole ({})", show_size(length));
+    // A seam or an overlap of some KiB is not worth a word.
+    let in_vain = Some(before.saturating_add(received).saturating_sub(length))
+        .filter(|b| *b >= (length / 50).clamp(1, 1 << 20));
+    match (before, in_vain) {
+        (0, None) => {}
+        (0, Some(_)) => text += &format!(": {} received", show_size(received)),
+        (_, in_vain) => {
+            let before = adding_up(length, before, received, in_vain.unwrap_or_default());
+            text += &format!(": {} from before, {} received", show_size(before), show_size(received));
+        }
     }
-    let mut text = format!("{name}: done, {}", show_size(length));
-    let millis = took.as_millis();
-    if received > 0 && millis > 0 {
-        let rate = u64::try_from(u128::from(received) * 1000 / millis).unwrap_or(u64::MAX);
-        let took = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        text += &format!(" in {} ({})", show_duration(took), show_rate(rate));
+    let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    if millis > 0 {
+        let rate = u64::try_from(u128::from(received) * 1000 / u128::from(millis)).unwrap_or(u64::MAX);
+        text += &format!(" in {} ({})", show_duration(Duration::from_millis(millis)), show_rate(rate));
     }
-    // What came may be more than the length too: an overlap, or bytes that were thrown away.
-    if received < length {
-        text += &format!(", {} of it from before", show_size(length - received));
+    if let Some(in_vain) = in_vain {
+        text += &format!(", {} of that only compared or thrown away", show_size(in_vain));
     }
-    text += match proof {
+    text
+}
+
+/// What is from before, moved by less than is shown, so that the figures add up as they are shown: all are cut
+/// off after a tenth, and 2.0 and 5.9 are not 8.0 to anybody.
+fn adding_up(length: u64, before: u64, received: u64, in_vain: u64) -> u64 {
+    let unit = 1u128 << (10 * (length.max(1).ilog2() / 10));
+    if unit == 1 || u128::from(before.min(received)) < unit {
+        // Shown in other units, which nobody adds to a tenth.
+        return before;
+    }
+    let tenths = |bytes: u64| u128::from(bytes) * 10 / unit;
+    let shown = (tenths(length) + tenths(in_vain)).saturating_sub(tenths(received));
+    u64::try_from((shown * unit).div_ceil(10)).unwrap_or(before)
+}
+
+/// Why the bytes are believed, as the end of a sentence.
+fn believed(proof: Proof) -> &'static str {
+    match proof {
         Proof::Digest => "; it has the digest that it should",
         Proof::Validator => "; one version all along",
         Proof::Answers | Proof::Untouched => "",
         Proof::Sampled => "; compared in samples only; a digest (--checksum) would prove it",
-    };
-    text
+    }
 }
 
 /// The sentences about a file that was given up.
 pub(crate) fn failed(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
-    let mut text = format!("{name}: {}", reason(failure));
-    if kept > 0 {
-        text += &format!("; {} are kept", show_size(kept));
+    let bad = |text| Said::new(Tone::Bad, Weight::Always, text);
+    let next = |text: &str| Said::new(Tone::Dim, Weight::Always, format!("  {text}"));
+    let text = format!("{name}: {}", reason(failure));
+    match (failure.code, kept) {
+        (_, 0) => vec![bad(text), next(advice(failure.code))],
+        (Code::DigestMismatch, _) => vec![
+            bad(format!("{text}; it did not get its name")),
+            next(advice(failure.code)),
+            next(&format!(
+                "{} stay in the .part file: with the right checksum the same command goes on from them, with \
+                 this one it fetches them again.",
+                show_size(kept)
+            )),
+        ],
+        (_, _) => vec![bad(format!("{text}; {} are kept", show_size(kept))), next(advice(failure.code))],
     }
-    let next = format!("  {}", advice(failure.code));
-    vec![Said::new(Tone::Bad, Weight::Always, text), Said::new(Tone::Dim, Weight::Always, next)]
 }
 
 /// `server busy [busy]`.
@@ -244,8 +287,15 @@ pub(crate) fn reason(failure: &Failure) -> String {
 
 /// `waiting 3 s: server busy [busy]`.
 pub(crate) fn waiting(failure: &Failure, retry_in: Duration) -> String {
-    let seconds = retry_in.as_millis().div_ceil(1000);
-    format!("waiting {seconds} s: {}", reason(failure))
+    format!("{}: {}", waiting_for(retry_in), reason(failure))
+}
+
+/// `waiting 3 s`; for something that nobody knows the end of `waiting`.
+pub(crate) fn waiting_for(retry_in: Duration) -> String {
+    match retry_in.as_millis().div_ceil(1000) {
+        0 => "waiting".to_owned(),
+        seconds => format!("waiting {seconds} s"),
+    }
 }
 
 /// What a download does when it does not simply fetch.
@@ -301,9 +351,79 @@ mod tests {
         let said = board.event(1, &completed(Proof::Validator, false, 2 << 20), 3 * SECOND);
         assert_eq!(
             texts(&said),
-            ["a.iso: done, 3.0 MiB in 2s (1.0 MiB/s), 1.0 MiB of it from before; one version all along"]
+            [
+                "a.iso: done, 3.0 MiB: 1.0 MiB from before, 2.0 MiB received in 2s (1.0 MiB/s); one version all along"
+            ]
         );
         assert_eq!((board.done, board.active().count()), (1, 0));
+    }
+
+    #[test]
+    fn what_is_from_before_and_what_was_received_add_up_to_the_length_and_what_was_in_vain() {
+        let (mib, second) = (1u64 << 20, SECOND);
+        for (length, before, received, text) in [
+            (3 * mib, 0, 3 * mib, "3.0 MiB in 1s (3.0 MiB/s)"),
+            (3 * mib, mib, 2 * mib, "3.0 MiB: 1.0 MiB from before, 2.0 MiB received in 1s (2.0 MiB/s)"),
+            // A seam of 4 KiB is no news.
+            (3 * mib, 0, 3 * mib + 4096, "3.0 MiB in 1s (3.0 MiB/s)"),
+            (
+                3 * mib,
+                mib,
+                4 * mib,
+                "3.0 MiB: 1.0 MiB from before, 4.0 MiB received in 1s (4.0 MiB/s), 2.0 MiB of that only compared or thrown away",
+            ),
+            (
+                2 * mib,
+                0,
+                3 * mib,
+                "2.0 MiB: 3.0 MiB received in 1s (3.0 MiB/s), 1.0 MiB of that only compared or thrown away",
+            ),
+            (3 * mib, 3 * mib, 0, "3.0 MiB, all of it from before"),
+            // As cut off these would be 2.0 and 5.9 of 8.0.
+            (
+                8 * mib,
+                2 * mib + 60_000,
+                6 * mib - 60_000,
+                "8.0 MiB: 2.1 MiB from before, 5.9 MiB received in 1s (5.9 MiB/s)",
+            ),
+            (0, 0, 0, "0 B"),
+        ] {
+            assert_eq!(account(length, before, received, second), text);
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_version_that_was_given_up_are_not_called_from_before() {
+        let mut board = board();
+        board.event(1, &EventKind::Started { resumed_from: 1 << 20 }, SECOND);
+        let failure = Failure::new(Code::Changed, "the remote file changed");
+        board.event(1, &EventKind::Restarted { failure }, SECOND);
+        let said = board.event(1, &completed(Proof::Answers, false, 3 << 20), 2 * SECOND);
+        assert_eq!(texts(&said), ["a.iso: done, 3.0 MiB in 1s (3.0 MiB/s)"]);
+    }
+
+    #[test]
+    fn what_becomes_of_bytes_with_a_wrong_digest_is_said() {
+        let failure = Failure::new(Code::DigestMismatch, "the file should have md5=00, but it has md5=11");
+        let said = board().event(1, &EventKind::Failed { failure: failure.clone(), kept: 3 << 20 }, SECOND);
+        let texts = texts(&said);
+        assert_eq!(
+            texts[0],
+            "a.iso: the file should have md5=00, but it has md5=11 [digest-mismatch]; it did not get its name"
+        );
+        assert!(
+            texts[2].contains("3.0 MiB stay in the .part file") && texts[2].contains("fetches them again")
+        );
+        // What went to standard output stays nowhere.
+        let said = board().event(1, &EventKind::Failed { failure, kept: 0 }, SECOND);
+        assert_eq!(said.len(), 2);
+    }
+
+    #[test]
+    fn a_wait_of_which_nobody_knows_the_end_counts_no_seconds() {
+        let failure = Failure::new(Code::DiskFull, "there is no room");
+        assert_eq!(waiting(&failure, Duration::ZERO), "waiting: there is no room [disk-full]");
+        assert_eq!(waiting(&failure, Duration::from_millis(1)), "waiting 1 s: there is no room [disk-full]");
     }
 
     #[test]
