@@ -88,17 +88,22 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     if let Some(failure) = ended.filter(|failure| !told(failure)) {
         failed("tidegate", failure, 0).into_iter().for_each(|said| screen.say(said));
     }
+    if added > 1 && given_up > 0 {
+        // Which ones was said above, perhaps long ago.
+        let text = format!("{completed} of {added} done, {given_up} given up (see above)");
+        screen.say(Said::new(Tone::Bad, Weight::Usual, text));
+    }
     if incomplete > 0 {
-        let some = summary.outcomes.iter().any(|(_, outcome)| kept(outcome) > 0);
-        // Of a single file that failed all is said already.
-        let single = added == 1 && summary.outcomes.iter().any(|(_, o)| failure_of(o).is_some());
-        if some {
-            let text = format!("{incomplete} not complete; the same command goes on from what is here");
-            screen.say(Said::new(Tone::Note, Weight::Usual, text));
-        } else if !single {
-            let text = format!("{incomplete} not complete, and nothing of it is here yet");
-            screen.say(Said::new(Tone::Note, Weight::Usual, text));
-        }
+        let some = !to_stdout && summary.outcomes.iter().any(|(_, outcome)| kept(outcome) > 0);
+        let why_is_told = summary.outcomes.iter().any(|(_, outcome)| failure_of(outcome).is_some());
+        let text = match some {
+            // Of a single one all is said already.
+            _ if added == 1 && why_is_told => None,
+            false if added == 1 => None,
+            true => Some(format!("{incomplete} not complete; the same command goes on from what is here")),
+            false => Some(format!("{incomplete} not complete, and nothing of it is here yet")),
+        };
+        text.into_iter().for_each(|text| screen.say(Said::new(Tone::Note, Weight::Usual, text)));
     }
     if let Some(path) = &config.asking.save_cookies {
         engine::save_cookies(&engine.cookies()?, path)?;

@@ -65,6 +65,7 @@ impl Screen {
         };
         let mut board = Board::default();
         board.dry_run = dry_run;
+        board.to_stdout = stdout_is_the_file;
         Self {
             board,
             face,

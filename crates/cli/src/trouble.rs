@@ -71,6 +71,9 @@ pub(crate) fn in_words(error: &io::Error) -> String {
     }
 }
 
+/// What is true of a command that is run again only when something was kept.
+pub(crate) const GOES_ON: &str = ": it goes on from what is here";
+
 /// What to do next about a failure of this kind, as a sentence.
 pub(crate) fn advice(code: Code) -> &'static str {
     match code {
@@ -151,6 +154,7 @@ mod tests {
     fn every_failure_says_what_to_do_next() {
         for code in Code::ALL {
             let advice = advice(*code);
+            assert_eq!(advice.contains("goes on from what is here"), advice.contains(GOES_ON), "{code}");
             assert!(advice.ends_with('.') && advice.len() > 20, "{code}: {advice}");
         }
     }

@@ -4,8 +4,9 @@
 
 mod program;
 
-use program::{names, run, said, sent, signal};
+use program::{names, run, said, signal};
 use rustix::process::Signal;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tidegate_testkit::{Answer, Body, Origin, Resource};
@@ -43,10 +44,15 @@ fn a_port_that_refuses_when_some_of_the_file_is_here_is_waited_for() {
     let origin = Origin::builder().resource("/a.bin", Resource::new(body.clone())).start().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let url = origin.url("/a.bin");
-    let mut child = program::command(folder.path(), &["--limit", "1M", &url]).spawn().unwrap();
-    assert!(sent(&origin, 2 << 20, &mut child));
+    let mut child = program::command(folder.path(), &["--json", "--limit", "1M", &url]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| {
+        let event: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        event["event"] == "progress" && event["have"].as_u64() > Some(1 << 20)
+    }));
     signal(&child, Signal::INT);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(lines.last().unwrap().unwrap().contains("\"exit\":130"));
+    child.wait().unwrap();
 
     origin.refuse_connects();
     let words = ["--json", "--retries", "2", "--retry-wait", "10ms", &url];
@@ -120,6 +126,21 @@ fn with_a_wrong_digest_it_is_said_what_is_kept_and_what_the_next_run_does() {
     assert!(origin.counters().body_bytes - before < 1 << 20, "{:?}", origin.counters());
     assert_eq!(names(folder.path()), ["a.bin"]);
     assert!(said(&output).contains("from before"), "{}", said(&output));
+}
+
+#[test]
+fn of_many_files_the_last_line_says_how_many_failed() {
+    let origin = Origin::builder().resource("/a", Resource::new(Body::random(8, 9))).start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("list"), format!("{0}/a\n{0}/gone\n{0}/a\n out=b\n", origin.url("")))
+        .unwrap();
+    let output = run(folder.path(), &["-i", "list", "-j", "1"]);
+    assert_eq!(code(&output), Some(1), "{output:?}");
+    assert!(said(&output).ends_with("\n2 of 3 done, 1 given up (see above)\n"), "{}", said(&output));
+    assert_eq!(names(folder.path()), ["a", "b", "list"]);
+    // A single failure is its own summary.
+    let output = run(folder.path(), &[&origin.url("/gone")]);
+    assert!(said(&output).ends_with("it may have moved or expired.\n"), "{}", said(&output));
 }
 
 /// Runs the program on a terminal of so many columns, and tells the lines that it wrote there.

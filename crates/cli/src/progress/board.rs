@@ -1,13 +1,13 @@
 //! What is known of the downloads of this run.
 
 use crate::style::{Tone, harmless};
-use crate::trouble::advice;
+use crate::trouble::{GOES_ON, advice};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tidegate_core::message::{EventKind, Phase, Progress, Proof};
 use tidegate_core::units::{show_duration, show_rate, show_size};
-use tidegate_core::{Code, Failure};
+use tidegate_core::{Code, Failure, Remedy};
 
 /// The least time between two sentences about the same wait of one download.
 const SAME_WAIT: Duration = Duration::from_secs(10);
@@ -24,6 +24,8 @@ pub(crate) struct Board {
     pub(crate) failed: usize,
     /// Nothing is fetched, only asked for.
     pub(crate) dry_run: bool,
+    /// The bytes go out and stay nowhere.
+    pub(crate) to_stdout: bool,
 }
 
 /// One download that is not finished.
@@ -39,6 +41,8 @@ pub(crate) struct Row {
     pub(crate) resumed: u64,
     began: Duration,
     last_wait: Option<(Code, Duration)>,
+    /// What this machine lacks, while that is waited for: room on the disk, mostly.
+    lacks: Option<Failure>,
 }
 
 /// A sentence for a person.
@@ -82,23 +86,31 @@ impl Board {
             resumed: 0,
             began: Duration::ZERO,
             last_wait: None,
+            lacks: None,
         };
         self.rows.insert(job, row);
         self.total += 1;
     }
 
     /// Takes in what an engine tells. `now` is the time since the start of the run.
-    pub(crate) fn progress(&mut self, job: u64, progress: Progress) {
-        if let Some(row) = self.rows.get_mut(&job) {
-            row.active = true;
-            row.progress = Some(progress);
+    pub(crate) fn progress(&mut self, job: u64, mut progress: Progress) {
+        let Some(row) = self.rows.get_mut(&job) else { return };
+        if !matches!(progress.phase, Phase::Queued | Phase::Probing | Phase::Waiting { .. }) {
+            // It goes on, so what was missing is there now.
+            row.lacks = None;
         }
+        if let (Phase::Probing, Some(failure)) = (&progress.phase, &row.lacks) {
+            // The server has answered, and its answer waits: that is no asking.
+            progress.phase = Phase::Waiting { failure: failure.clone(), retry_in: Duration::ZERO };
+        }
+        row.active = true;
+        row.progress = Some(progress);
     }
 
     /// Takes in what happened, and says what a person should know of it.
     pub(crate) fn event(&mut self, job: u64, event: &EventKind, now: Duration) -> Vec<Said> {
         let Some(row) = self.rows.get_mut(&job) else { return Vec::new() };
-        let said = row.event(event, now, self.dry_run);
+        let said = row.event(event, now, self.dry_run, self.to_stdout);
         match event {
             EventKind::Completed { .. } => {
                 self.done += 1;
@@ -133,12 +145,13 @@ impl Board {
 }
 
 impl Row {
-    fn event(&mut self, event: &EventKind, now: Duration, dry_run: bool) -> Vec<Said> {
+    fn event(&mut self, event: &EventKind, now: Duration, dry_run: bool, to_stdout: bool) -> Vec<Said> {
         let name = self.name.clone();
         let dim = |weight, text| vec![Said::new(Tone::Dim, weight, text)];
         match event {
             EventKind::Started { resumed_from } => {
                 self.active = true;
+                self.lacks = None;
                 self.began = now;
                 self.resumed = *resumed_from;
                 match resumed_from {
@@ -156,6 +169,7 @@ impl Row {
                 dim(weight, harmless(&format!("{name}: {length} from {url}{cannot}")))
             }
             EventKind::Named { path } => {
+                self.lacks = None;
                 self.name = file_name(path);
                 if self.name == name && !dry_run {
                     return Vec::new();
@@ -165,6 +179,9 @@ impl Row {
             }
             EventKind::Checkpointed { .. } => Vec::new(),
             EventKind::Waiting { failure, retry_in } => {
+                if matches!(failure.remedy, Remedy::Wait { .. }) {
+                    self.lacks = Some(failure.clone());
+                }
                 // A server that fails for hours makes no log of hours.
                 let same = |(code, at): (Code, Duration)| code == failure.code && now < at + SAME_WAIT;
                 if self.last_wait.is_some_and(same) {
@@ -182,7 +199,16 @@ impl Row {
                 vec![Said::new(Tone::Note, Weight::Usual, format!("{name}: {}", harmless(message)))]
             }
             EventKind::Paused { have } => {
-                dim(Weight::Usual, format!("{name}: stopped, {} are kept", show_size(*have)))
+                let kept = if to_stdout { 0 } else { *have };
+                if let Some(failure) = &self.lacks {
+                    return failed(&name, failure, kept);
+                }
+                let text = match *have {
+                    0 => "stopped, nothing of it is here yet".to_owned(),
+                    have if to_stdout => format!("stopped after {}", show_size(have)),
+                    have => format!("stopped, {} are kept", show_size(have)),
+                };
+                dim(Weight::Usual, format!("{name}: {text}"))
             }
             EventKind::Completed { length, .. } if dry_run => {
                 let text = format!("{name}: could be fetched, {}", show_size(*length));
@@ -232,7 +258,7 @@ fn account(length: u64, before: u64, received: u64, took: Duration) -> String {
         text += &format!(" in {} ({})", show_duration(Duration::from_millis(millis)), show_rate(rate));
     }
     if let Some(in_vain) = in_vain {
-        text += &format!(", {} of that only compared or thrown away", show_size(in_vain));
+        text += &format!(", {} of that not needed", show_size(in_vain));
     }
     text
 }
@@ -266,7 +292,7 @@ pub(crate) fn failed(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
     let next = |text: &str| Said::new(Tone::Dim, Weight::Always, format!("  {text}"));
     let text = format!("{name}: {}", reason(failure));
     match (failure.code, kept) {
-        (_, 0) => vec![bad(text), next(advice(failure.code))],
+        (code, 0) => vec![bad(text), next(&advice(code).replace(GOES_ON, ""))],
         (Code::DigestMismatch, _) => vec![
             bad(format!("{text}; it did not get its name")),
             next(advice(failure.code)),
@@ -292,9 +318,10 @@ pub(crate) fn waiting(failure: &Failure, retry_in: Duration) -> String {
 
 /// `waiting 3 s`; for something that nobody knows the end of `waiting`.
 pub(crate) fn waiting_for(retry_in: Duration) -> String {
-    match retry_in.as_millis().div_ceil(1000) {
+    // To the nearest second: a wait of 1 s and a little for the dice is none of 2 s.
+    match retry_in.as_millis() {
         0 => "waiting".to_owned(),
-        seconds => format!("waiting {seconds} s"),
+        millis => format!("waiting {} s", ((millis + 500) / 1000).max(1)),
     }
 }
 
@@ -370,14 +397,9 @@ mod tests {
                 3 * mib,
                 mib,
                 4 * mib,
-                "3.0 MiB: 1.0 MiB from before, 4.0 MiB received in 1s (4.0 MiB/s), 2.0 MiB of that only compared or thrown away",
+                "3.0 MiB: 1.0 MiB from before, 4.0 MiB received in 1s (4.0 MiB/s), 2.0 MiB of that not needed",
             ),
-            (
-                2 * mib,
-                0,
-                3 * mib,
-                "2.0 MiB: 3.0 MiB received in 1s (3.0 MiB/s), 1.0 MiB of that only compared or thrown away",
-            ),
+            (2 * mib, 0, 3 * mib, "2.0 MiB: 3.0 MiB received in 1s (3.0 MiB/s), 1.0 MiB of that not needed"),
             (3 * mib, 3 * mib, 0, "3.0 MiB, all of it from before"),
             // As cut off these would be 2.0 and 5.9 of 8.0.
             (
@@ -420,10 +442,46 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_called_kept_that_went_to_standard_output_or_never_came() {
+        let mut to_stdout = Board { to_stdout: true, ..board() };
+        assert_eq!(
+            texts(&to_stdout.event(1, &EventKind::Paused { have: 512 }, SECOND)),
+            ["a.iso: stopped after 512 B"]
+        );
+        let said = board().event(1, &EventKind::Paused { have: 0 }, SECOND);
+        assert_eq!(texts(&said), ["a.iso: stopped, nothing of it is here yet"]);
+        let failure = Failure::new(Code::ConnectionLost, "the connection was lost");
+        let said = board().event(1, &EventKind::Failed { failure: failure.clone(), kept: 0 }, SECOND);
+        assert_eq!(said[1].text, "  Run the same command again.");
+        let said = board().event(1, &EventKind::Failed { failure, kept: 512 }, SECOND);
+        assert_eq!(said[1].text, "  Run the same command again: it goes on from what is here.");
+    }
+
+    #[test]
+    fn why_a_download_was_stopped_by_its_machine_is_said_to_everybody() {
+        let mut board = board();
+        let failure = Failure::new(Code::DiskFull, "there is no room on /data");
+        let waits = EventKind::Waiting { failure, retry_in: SECOND };
+        board.event(1, &waits, SECOND);
+        let said = board.event(1, &EventKind::Paused { have: 512 }, SECOND);
+        assert_eq!(said[0].text, "a.iso: there is no room on /data [disk-full]; 512 B are kept");
+        assert_eq!(said[0].weight, Weight::Always);
+
+        // When there was room again it is not the reason any more.
+        let mut board = self::board();
+        board.event(1, &waits, SECOND);
+        board.event(1, &EventKind::Named { path: "./a.iso".into() }, SECOND);
+        let said = board.event(1, &EventKind::Paused { have: 512 }, SECOND);
+        assert_eq!(texts(&said), ["a.iso: stopped, 512 B are kept"]);
+    }
+
+    #[test]
     fn a_wait_of_which_nobody_knows_the_end_counts_no_seconds() {
         let failure = Failure::new(Code::DiskFull, "there is no room");
         assert_eq!(waiting(&failure, Duration::ZERO), "waiting: there is no room [disk-full]");
-        assert_eq!(waiting(&failure, Duration::from_millis(1)), "waiting 1 s: there is no room [disk-full]");
+        for (millis, text) in [(1, "waiting 1 s"), (1200, "waiting 1 s"), (1500, "waiting 2 s")] {
+            assert_eq!(waiting_for(Duration::from_millis(millis)), text);
+        }
     }
 
     #[test]

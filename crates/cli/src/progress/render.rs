@@ -52,13 +52,18 @@ pub(crate) fn render(board: &Board, width: usize, height: usize, maps: bool, sty
         lines.push(cut(&format!("and {hidden} more"), width, style));
     }
     if many && lines.len() < height {
-        lines.push(cut(&total(board), width, style));
+        lines.push(cut(&total_within(board, width), width, style));
     }
     lines
 }
 
 /// How far all downloads together are, as a sentence.
 pub(crate) fn total(board: &Board) -> String {
+    total_within(board, usize::MAX)
+}
+
+/// The same without its last parts where there is no room for them: a figure is told whole or not at all.
+fn total_within(board: &Board, width: usize) -> String {
     let active = board.active().count();
     let mut parts = vec![format!("{} of {} done", board.done, board.total)];
     for (count, what) in [(board.failed, "failed"), (active, "active"), (board.queued(), "waiting")] {
@@ -73,6 +78,9 @@ pub(crate) fn total(board: &Board) -> String {
         && let Some(left) = left_of_all(board, speed)
     {
         parts.push(format!("{} left", show_left(left)));
+    }
+    while parts.len() > 1 && columns(&parts.join(", ")) > width {
+        parts.pop();
     }
     parts.join(", ")
 }
@@ -269,21 +277,34 @@ mod tests {
         assert_eq!(
             render(&board, 80, 24, false, Style::PLAIN),
             [
-                "a.iso    [##############--------------]   50.0%  1.0 GiB of 2.0 GiB  waiting 3 s",
+                "a.iso    [##############--------------]   50.0%  1.0 GiB of 2.0 GiB  waiting 2 s",
                 "  the server is busy (503 Service Unavailable) [busy]"
             ]
         );
         assert_eq!(
             render(&board, 40, 24, false, Style::PLAIN),
             [
-                "a.iso  [#####-----]   50.0%  waiting 3 s",
+                "a.iso  [#####-----]   50.0%  waiting 2 s",
                 "  the server is busy (503 Service",
                 "  Unavailable) [busy]"
             ]
         );
         // With no line to spare a part of it is better than nothing.
-        let cut = "a.iso  [#####------]   50.0%  waiting 3 s: the server is busy (503 Ser... [busy]";
+        let cut = "a.iso  [#####------]   50.0%  waiting 2 s: the server is busy (503 Ser... [busy]";
         assert_eq!(render(&board, 80, 2, false, Style::PLAIN), [cut]);
+    }
+
+    #[test]
+    fn a_wait_for_room_is_not_shown_as_asking_the_server() {
+        let mut board = board(&[("a.iso", progress(Phase::Probing, 0, None, 0, None))], 0);
+        let failure = Failure::new(Code::DiskFull, "there is no room on /data");
+        board.event(0, &EventKind::Waiting { failure, retry_in: Duration::from_secs(1) }, Duration::ZERO);
+        board.progress(0, progress(Phase::Probing, 0, None, 0, None));
+        let lines = render(&board, 80, 24, false, Style::PLAIN);
+        assert!(lines[0].contains("waiting: there is no room on /data [disk-full]"), "{lines:?}");
+        board.progress(0, progress(Phase::Fetching, 1, Some(2), 0, None));
+        board.progress(0, progress(Phase::Probing, 1, Some(2), 0, None));
+        assert!(render(&board, 80, 24, false, Style::PLAIN)[0].contains("asking the server"));
     }
 
     #[test]
@@ -326,6 +347,8 @@ mod tests {
         assert_eq!(lines.len(), 5, "{lines:#?}");
         assert_eq!(lines[3], "  the server is busy (503 Service Unavailable) [busy]");
         assert_eq!(lines[4], "0 of 9 done, 1 failed, 3 active, 5 waiting, 36.0 MiB/s");
+        let narrow = render(&board, 40, 24, false, Style::PLAIN);
+        assert_eq!(narrow.last().map(String::as_str), Some("0 of 9 done, 1 failed, 3 active"));
         // No reason pushes a file out of sight.
         let lines = render(&board, 80, 5, false, Style::PLAIN);
         assert!(lines.len() == 4 && lines[2].starts_with("c.iso"), "{lines:#?}");
