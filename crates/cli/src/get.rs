@@ -14,7 +14,9 @@ use crate::signals::{SIGPIPE, on_stop};
 use crate::style::Tone;
 use crate::trouble::Trouble;
 use std::sync::Arc;
+use tidegate_core::message::Limits;
 use tidegate_core::request::Destination;
+use tidegate_core::units::show_rate;
 use tidegate_core::{Code, Failure};
 use tidegate_daemon::{Manager, MemoryStore, Notice, Outcome, Settings, WaitPolicy};
 use tidegate_engine::Engine;
@@ -31,7 +33,7 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
 
     let to_stdout = asked.requests.iter().any(|r| r.destination == Destination::Stdout);
     let mut screen = Screen::new(config.output, args.dry_run, to_stdout, environment);
-    for note in raw.notes.iter().chain(&asked.notes).chain(&notes) {
+    for note in raw.notes.iter().chain(&asked.notes).chain(&notes).chain(&slow_limits(&config.limits)) {
         screen.note(note);
     }
 
@@ -70,7 +72,7 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     let signal = stopped.by().filter(|_| summary.interrupted);
     let count = |is: fn(&Outcome) -> bool| summary.outcomes.iter().filter(|(_, o)| is(o)).count();
     let completed = count(|o| matches!(o, Outcome::Completed { .. }));
-    let given_up = count(|o| matches!(o, Outcome::Failed { .. }));
+    let given_up = count(|o| matches!(o, Outcome::Failed { .. }) || exit_of(o) == Exit::GaveUp);
     // Those that never began have no outcome.
     let incomplete = added.saturating_sub(completed + given_up);
     let of_the_run =
@@ -109,6 +111,16 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
         engine::save_cookies(&engine.cookies()?, path)?;
     }
     Ok(exit)
+}
+
+/// What a person should know of limits below any that is meant: `--limit 8` for 8 MiB a second.
+fn slow_limits(limits: &Limits) -> Vec<String> {
+    const HARDLY_MEANT: u64 = 1 << 10;
+    let all = [("--limit", limits.total), ("--limit-each", limits.each), ("--limit-host", limits.host)];
+    let slow =
+        all.into_iter().filter_map(|(option, limit)| Some((option, limit.filter(|l| *l < HARDLY_MEANT)?)));
+    slow.map(|(option, limit)| format!("{option} {limit} is {}; {limit}M is {limit} MiB/s", show_rate(limit)))
+        .collect()
 }
 
 /// How a download's outcome ends the program.
@@ -152,6 +164,13 @@ fn failure_of(outcome: &Outcome) -> Option<&Failure> {
 mod tests {
     use super::*;
     use tidegate_core::message::Proof;
+
+    #[test]
+    fn a_limit_that_lacks_its_unit_is_pointed_out() {
+        let limits = Limits { total: Some(8), each: Some(1 << 20), ..Limits::default() };
+        assert_eq!(slow_limits(&limits), ["--limit 8 is 8 B/s; 8M is 8 MiB/s"]);
+        assert_eq!(slow_limits(&Limits::default()), Vec::<String>::new());
+    }
 
     #[test]
     fn each_outcome_has_its_exit_code() {

@@ -414,6 +414,14 @@ fn site(request: &Request) -> Option<Site> {
 /// A URL as people write it. A word that is neither a URL nor looks like a host is probably a command
 /// that does not exist.
 fn mirror(written: &str) -> Result<Mirror, Trouble> {
+    let lower = written.trim().to_ascii_lowercase();
+    if let Some(scheme) = ["http", "https"].into_iter().find(|s| lower.starts_with(&format!("{s}:/")))
+        && !lower.starts_with(&format!("{scheme}://"))
+    {
+        // It would be read as a host of that name.
+        return Err(Trouble::usage(format!("a URL begins with {scheme}:/, which lacks a slash"))
+            .next(format!("Write it as {scheme}://HOST/PATH.")));
+    }
     let like_a_host = |text: &str| text.contains(['.', ':', '/', '[']) || text == "localhost";
     if !like_a_host(written.trim()) {
         let next = "Commands are get, verify, config, completions and man, and come first; URLs begin with http:// or https://.";

@@ -44,6 +44,7 @@ fn wrong_usage_ends_with_2_and_says_what_to_do_on_standard_error() {
     let table: &[(&[&str], &str)] = &[
         (&["get"], "no URL was given [usage]\n  Write `tidegate URL`"),
         (&["verfy", "a"], "\"verfy\" is neither a command nor a URL [usage]\n  Commands are"),
+        (&["https:/h/a"], "a URL begins with https:/, which lacks a slash [usage]"),
         (&["ftp://h/a"], "only http and https are spoken, not ftp [bad-url]\n  Write the URL as"),
         (&["-x", "0", "http://h/a"], "--connections: \"0\" is not a whole number from 1 to 64 [usage]"),
         (&["--limit", "fast", "http://h/a"], "--limit: "),

@@ -129,6 +129,18 @@ fn with_a_wrong_digest_it_is_said_what_is_kept_and_what_the_next_run_does() {
 }
 
 #[test]
+fn what_was_given_up_for_want_of_a_right_is_counted_as_the_exit_code_says() {
+    let origin = Origin::serve(Resource::new(Body::random(9, 9000))).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody may make files there, whoever asks.
+    let output = run(folder.path(), &["--json", "-d", "/sys", &origin.entry_url()]);
+    let last = events(&output).pop().unwrap();
+    let counts = (&last["failed"], &last["incomplete"], &last["exit"]);
+    assert_eq!(counts, (&1.into(), &0.into(), &1.into()), "{output:?}");
+    assert_eq!(code(&output), Some(1));
+}
+
+#[test]
 fn of_many_files_the_last_line_says_how_many_failed() {
     let origin = Origin::builder().resource("/a", Resource::new(Body::random(8, 9))).start().unwrap();
     let folder = tempfile::tempdir().unwrap();
