@@ -41,6 +41,8 @@ pub(crate) struct Row {
     pub(crate) resumed: u64,
     began: Duration,
     last_wait: Option<(Code, Duration)>,
+    /// How long the file is, once the server has said so.
+    length: Option<u64>,
     /// What this machine lacks, while that is waited for: room on the disk, mostly.
     lacks: Option<Failure>,
 }
@@ -86,6 +88,7 @@ impl Board {
             resumed: 0,
             began: Duration::ZERO,
             last_wait: None,
+            length: None,
             lacks: None,
         };
         self.rows.insert(job, row);
@@ -163,6 +166,7 @@ impl Row {
                 }
             }
             EventKind::Identified { url, length, resumable, .. } => {
+                self.length = *length;
                 let length = length.map_or_else(|| "unknown length".to_owned(), show_size);
                 let cannot = if *resumable { "" } else { "; an interruption would begin it again" };
                 let weight = if dry_run { Weight::Usual } else { Weight::Log };
@@ -229,6 +233,13 @@ impl Row {
                 };
                 vec![Said::new(Tone::Good, Weight::Usual, text)]
             }
+            EventKind::Failed { failure, kept }
+                if failure.code == Code::DigestMismatch
+                    && *kept > 0
+                    && self.length.is_none_or(|l| l == *kept) =>
+            {
+                wrong_whole(&name, failure, *kept)
+            }
             EventKind::Failed { failure, kept } => failed(&name, failure, *kept),
         }
     }
@@ -288,22 +299,30 @@ fn believed(proof: Proof) -> &'static str {
 
 /// The sentences about a file that was given up.
 pub(crate) fn failed(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
-    let bad = |text| Said::new(Tone::Bad, Weight::Always, text);
-    let next = |text: &str| Said::new(Tone::Dim, Weight::Always, format!("  {text}"));
     let text = format!("{name}: {}", reason(failure));
-    match (failure.code, kept) {
-        (code, 0) => vec![bad(text), next(&advice(code).replace(GOES_ON, ""))],
-        (Code::DigestMismatch, _) => vec![
-            bad(format!("{text}; it did not get its name")),
-            next(advice(failure.code)),
-            next(&format!(
-                "{} stay in the .part file: with the right checksum the same command goes on from them, with \
-                 this one it fetches them again.",
-                show_size(kept)
-            )),
-        ],
-        (_, _) => vec![bad(format!("{text}; {} are kept", show_size(kept))), next(advice(failure.code))],
+    match kept {
+        0 => vec![bad(text), next(&advice(failure.code).replace(GOES_ON, ""))],
+        _ => vec![bad(format!("{text}; {} are kept", show_size(kept))), next(advice(failure.code))],
     }
+}
+
+/// The same about one that is whole and has the wrong digest: where it is wrong nobody knows.
+fn wrong_whole(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
+    let stay = format!(
+        "{} stay in the .part file: with the right checksum the same command goes on from them, with this one it \
+         fetches them again.",
+        show_size(kept)
+    );
+    let text = format!("{name}: {}; it did not get its name", reason(failure));
+    vec![bad(text), next(advice(failure.code)), next(&stay)]
+}
+
+fn bad(text: String) -> Said {
+    Said::new(Tone::Bad, Weight::Always, text)
+}
+
+fn next(text: &str) -> Said {
+    Said::new(Tone::Dim, Weight::Always, format!("  {text}"))
 }
 
 /// `server busy [busy]`.
@@ -437,8 +456,15 @@ mod tests {
             texts[2].contains("3.0 MiB stay in the .part file") && texts[2].contains("fetches them again")
         );
         // What went to standard output stays nowhere.
-        let said = board().event(1, &EventKind::Failed { failure, kept: 0 }, SECOND);
+        let said = board().event(1, &EventKind::Failed { failure: failure.clone(), kept: 0 }, SECOND);
         assert_eq!(said.len(), 2);
+        // Of pieces only the wrong ones are fetched again.
+        let mut pieces = board();
+        let length = Some(3 << 20);
+        let url = "http://h/a.iso".to_owned();
+        pieces.event(1, &EventKind::Identified { url, length, resumable: true, content_type: None }, SECOND);
+        let said = pieces.event(1, &EventKind::Failed { failure, kept: 2 << 20 }, SECOND);
+        assert!(said.len() == 2 && said[0].text.ends_with("; 2.0 MiB are kept"), "{said:?}");
     }
 
     #[test]
