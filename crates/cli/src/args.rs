@@ -27,7 +27,7 @@ const ENDINGS: &str = "\
 Exit codes (of several files the gravest: a signal, then 4, 5, 2, 1, 3, 0):
   0 done                                3 incomplete: run again to go on
   1 gave up                             4 not the bytes that it should be
-  2 wrong usage or configuration        5 refused by inspection
+  2 wrong usage or configuration        5 not used yet
   130 interrupted, all saved (128 and the signal's number)
 
 Settings come from defaults, /etc/tidegate/config.toml, $XDG_CONFIG_HOME/tidegate/config.toml,
@@ -52,6 +52,7 @@ const OFTEN: &str = "\
     version,
     about = ABOUT,
     after_help = format!("{OFTEN}\n{EXAMPLES}\n\n{ENDINGS}"),
+    override_usage = "tidegate [OPTIONS] URL...\n       tidegate <COMMAND>",
     disable_help_subcommand = true,
     arg_required_else_help = true,
     max_term_width = 110
@@ -159,6 +160,9 @@ pub(crate) struct VerifyArgs {
     /// Say nothing but what is wrong
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Write one event for each file to standard output (docs/json.md) instead
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What `config` does.

@@ -3,7 +3,7 @@
 
 use crate::config::{Config, Ip, NetrcFile};
 use crate::files;
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, in_words};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -113,7 +113,11 @@ pub(crate) fn save_cookies(jar: &CookieJar, path: &Path) -> Result<(), Trouble> 
         written
     };
     write().map_err(|e: io::Error| {
-        Trouble::configuration(format!("--save-cookies: {} cannot be written: {e}", path.display()))
+        Trouble::configuration(format!(
+            "--save-cookies: {} cannot be written: {}",
+            path.display(),
+            in_words(&e)
+        ))
     })
 }
 

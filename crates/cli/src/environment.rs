@@ -50,13 +50,11 @@ impl Environment {
         self.get("HOME").map(Path::new).filter(|p| p.is_absolute())
     }
 
-    /// The folder for the user's configurations. As the XDG specification wants, a relative one is
-    /// ignored.
-    pub(crate) fn config_home(&self) -> Option<PathBuf> {
-        self.get("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .filter(|p| p.is_absolute())
-            .or_else(|| Some(self.home()?.join(".config")))
+    /// The folder for the user's configurations, and whether it is the usual one: `XDG_CONFIG_HOME`
+    /// names another. As the XDG specification wants, a relative one is ignored.
+    pub(crate) fn config_home(&self) -> Option<(PathBuf, bool)> {
+        let named = self.get("XDG_CONFIG_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+        named.map(|folder| (folder, false)).or_else(|| Some((self.home()?.join(".config"), true)))
     }
 
     /// A path as written in a file or variable, where no shell has replaced a leading `~/`.
@@ -83,14 +81,18 @@ mod tests {
     #[test]
     fn the_folder_for_configurations_follows_xdg() {
         let table = [
-            (vec![("XDG_CONFIG_HOME", "/c"), ("HOME", "/h")], Some("/c")),
-            (vec![("XDG_CONFIG_HOME", "c"), ("HOME", "/h")], Some("/h/.config")),
-            (vec![("XDG_CONFIG_HOME", ""), ("HOME", "/h")], Some("/h/.config")),
+            (vec![("XDG_CONFIG_HOME", "/c"), ("HOME", "/h")], Some(("/c", false))),
+            (vec![("XDG_CONFIG_HOME", "c"), ("HOME", "/h")], Some(("/h/.config", true))),
+            (vec![("XDG_CONFIG_HOME", ""), ("HOME", "/h")], Some(("/h/.config", true))),
             (vec![], None),
         ];
         for (variables, folder) in table {
             let environment = Environment::of(variables.clone());
-            assert_eq!(environment.config_home(), folder.map(PathBuf::from), "{variables:?}");
+            assert_eq!(
+                environment.config_home(),
+                folder.map(|(f, usual)| (f.into(), usual)),
+                "{variables:?}"
+            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reading the files that are named on the command line, whole and bounded.
 
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, in_words};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -15,7 +15,8 @@ const MAX_BYTES: u64 = 64 << 20;
 pub(crate) fn read(what: &str, path: &Path) -> Result<Vec<u8>, Trouble> {
     let result =
         if path == Path::new("-") { bounded(io::stdin().lock()) } else { File::open(path).and_then(bounded) };
-    result.map_err(|e| Trouble::configuration(format!("{what}: {} cannot be read: {e}", path.display())))
+    let why = |e| format!("{what}: {} cannot be read: {}", path.display(), in_words(&e));
+    result.map_err(|e| Trouble::configuration(why(e)))
 }
 
 /// The same as text.

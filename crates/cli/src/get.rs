@@ -10,17 +10,16 @@ use crate::progress::{Said, Weight, failed};
 use crate::raw::RawConfig;
 use crate::requests::{requests, working_name};
 use crate::screen::Screen;
-use crate::signals::on_stop;
+use crate::signals::{SIGPIPE, on_stop};
 use crate::style::Tone;
 use crate::trouble::Trouble;
 use std::sync::Arc;
+use tidegate_core::message::Limits;
 use tidegate_core::request::Destination;
+use tidegate_core::units::show_rate;
 use tidegate_core::{Code, Failure};
 use tidegate_daemon::{Manager, MemoryStore, Notice, Outcome, Settings, WaitPolicy};
 use tidegate_engine::Engine;
-
-/// What a program is ended with whose reader has gone away.
-const SIGPIPE: u8 = 13;
 
 /// Fetches what was asked for.
 ///
@@ -34,7 +33,7 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
 
     let to_stdout = asked.requests.iter().any(|r| r.destination == Destination::Stdout);
     let mut screen = Screen::new(config.output, args.dry_run, to_stdout, environment);
-    for note in raw.notes.iter().chain(&asked.notes).chain(&notes) {
+    for note in raw.notes.iter().chain(&asked.notes).chain(&notes).chain(&slow_limits(&config.limits)) {
         screen.note(note);
     }
 
@@ -73,7 +72,7 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     let signal = stopped.by().filter(|_| summary.interrupted);
     let count = |is: fn(&Outcome) -> bool| summary.outcomes.iter().filter(|(_, o)| is(o)).count();
     let completed = count(|o| matches!(o, Outcome::Completed { .. }));
-    let given_up = count(|o| matches!(o, Outcome::Failed { .. }));
+    let given_up = count(|o| matches!(o, Outcome::Failed { .. }) || exit_of(o) == Exit::GaveUp);
     // Those that never began have no outcome.
     let incomplete = added.saturating_sub(completed + given_up);
     let of_the_run =
@@ -91,18 +90,37 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     if let Some(failure) = ended.filter(|failure| !told(failure)) {
         failed("tidegate", failure, 0).into_iter().for_each(|said| screen.say(said));
     }
+    if added > 1 && given_up > 0 {
+        // Which ones was said above, perhaps long ago.
+        let text = format!("{completed} of {added} done, {given_up} given up (see above)");
+        screen.say(Said::new(Tone::Bad, Weight::Usual, text));
+    }
     if incomplete > 0 {
-        let text = if summary.outcomes.iter().any(|(_, outcome)| kept(outcome) > 0) {
-            format!("{incomplete} not complete; the same command goes on from what is here")
-        } else {
-            format!("{incomplete} not complete, and nothing of it is here yet")
+        let some = !to_stdout && summary.outcomes.iter().any(|(_, outcome)| kept(outcome) > 0);
+        let why_is_told = summary.outcomes.iter().any(|(_, outcome)| failure_of(outcome).is_some());
+        let text = match some {
+            // Of a single one all is said already.
+            _ if added == 1 && why_is_told => None,
+            false if added == 1 => None,
+            true => Some(format!("{incomplete} not complete; the same command goes on from what is here")),
+            false => Some(format!("{incomplete} not complete, and nothing of it is here yet")),
         };
-        screen.say(Said::new(Tone::Note, Weight::Usual, text));
+        text.into_iter().for_each(|text| screen.say(Said::new(Tone::Note, Weight::Usual, text)));
     }
     if let Some(path) = &config.asking.save_cookies {
         engine::save_cookies(&engine.cookies()?, path)?;
     }
     Ok(exit)
+}
+
+/// What a person should know of limits below any that is meant: `--limit 8` for 8 MiB a second.
+fn slow_limits(limits: &Limits) -> Vec<String> {
+    const HARDLY_MEANT: u64 = 1 << 10;
+    let all = [("--limit", limits.total), ("--limit-each", limits.each), ("--limit-host", limits.host)];
+    let slow =
+        all.into_iter().filter_map(|(option, limit)| Some((option, limit.filter(|l| *l < HARDLY_MEANT)?)));
+    slow.map(|(option, limit)| format!("{option} {limit} is {}; {limit}M is {limit} MiB/s", show_rate(limit)))
+        .collect()
 }
 
 /// How a download's outcome ends the program.
@@ -146,6 +164,13 @@ fn failure_of(outcome: &Outcome) -> Option<&Failure> {
 mod tests {
     use super::*;
     use tidegate_core::message::Proof;
+
+    #[test]
+    fn a_limit_that_lacks_its_unit_is_pointed_out() {
+        let limits = Limits { total: Some(8), each: Some(1 << 20), ..Limits::default() };
+        assert_eq!(slow_limits(&limits), ["--limit 8 is 8 B/s; 8M is 8 MiB/s"]);
+        assert_eq!(slow_limits(&Limits::default()), Vec::<String>::new());
+    }
 
     #[test]
     fn each_outcome_has_its_exit_code() {

@@ -3,6 +3,7 @@
 
 use crate::exit::Exit;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 use std::time::Duration;
 use tidegate_core::message::{EventKind, Phase, Progress};
 use tidegate_core::request::redact;
@@ -75,6 +76,33 @@ pub(crate) fn finished(done: usize, failed: usize, incomplete: usize, exit: Exit
         "failed": failed,
         "incomplete": incomplete,
         "exit": exit.code(),
+    })
+}
+
+/// What `tidegate verify` found of one file.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// `right`, `wrong` or `unreadable`.
+    pub(crate) result: &'static str,
+    /// Each digest that it should have, and the one that it has.
+    pub(crate) digests: Vec<(String, String)>,
+    /// What else is wrong, as sentences.
+    pub(crate) faults: Vec<String>,
+}
+
+/// A file was compared with what it should be.
+pub(crate) fn verified(path: &Path, found: &Found) -> Value {
+    let digests: Vec<Value> = found
+        .digests
+        .iter()
+        .map(|(expected, found)| json!({ "expected": expected, "found": found }))
+        .collect();
+    json!({
+        "event": "verified",
+        "path": path.to_string_lossy(),
+        "result": found.result,
+        "digests": digests,
+        "faults": found.faults,
     })
 }
 
@@ -174,6 +202,15 @@ mod tests {
         lines.push(progress(1, &with_phase(Phase::Fetching)));
         lines.push(progress(1, &Progress { left: None, speed: 0, ..with_phase(waiting) }));
         lines.push(finished(1, 1, 0, Exit::GaveUp));
+        let wrong = Found {
+            result: "wrong",
+            digests: vec![(
+                "md5=0cc175b9c0f1b6a831c399e269772661".into(),
+                "md5=92eb5ffee6ae2fec3ad71c777531578f".into(),
+            )],
+            faults: vec!["it has 3 bytes, but should have 4".into()],
+        };
+        lines.push(verified(Path::new("a.iso"), &wrong));
         lines
     }
 

@@ -26,6 +26,7 @@ use config::Color;
 use environment::Environment;
 use exit::Exit;
 use raw::RawConfig;
+use screen::lines;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use style::{Style, Tone, harmless};
@@ -56,7 +57,9 @@ fn run(task: Task, environment: &Environment, style: Style) -> Result<Exit, Trou
         Task::Config(ConfigTask::Show { origin, settings }) => {
             let raw = RawConfig::load(environment, &settings.given)?;
             for note in &raw.notes {
-                let _ = writeln!(io::stderr(), "{}", harmless(&format!("note: {note}")));
+                for line in lines(&harmless(&format!("note: {note}")), io::stderr().is_terminal()) {
+                    let _ = writeln!(io::stderr(), "{line}");
+                }
             }
             emit(show::show(&raw, environment, origin)?.as_bytes())
         }
@@ -80,9 +83,20 @@ fn emit(bytes: &[u8]) -> Result<Exit, Trouble> {
 /// A sentence with its word, and what to do next.
 fn tell(trouble: &Trouble, style: Style) -> io::Result<()> {
     let mut err = io::stderr().lock();
-    writeln!(err, "{} {}", style.paint(Tone::Bad, "tidegate:"), harmless(&trouble.to_string()))?;
-    match &trouble.next {
-        Some(next) => writeln!(err, "  {}", harmless(next)),
-        None => Ok(()),
+    let terminal = err.is_terminal();
+    let name = "tidegate:";
+    for (number, line) in
+        lines(&format!("{name} {}", harmless(&trouble.to_string())), terminal).iter().enumerate()
+    {
+        match line.strip_prefix(name).filter(|_| number == 0) {
+            Some(rest) => writeln!(err, "{}{rest}", style.paint(Tone::Bad, name))?,
+            None => writeln!(err, "{line}")?,
+        }
     }
+    if let Some(next) = &trouble.next {
+        for line in lines(&format!("  {}", harmless(next)), terminal) {
+            writeln!(err, "{line}")?;
+        }
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@
 
 use crate::environment::Environment;
 use crate::settings::{self, Reach, SETTINGS, Setting};
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, in_words};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -83,9 +83,9 @@ impl RawConfig {
         options: &[(&'static str, String, OsString)],
     ) -> Result<Self, Trouble> {
         let mut raw = Self::defaults();
-        raw.read_file(Path::new(SYSTEM_FILE))?;
-        if let Some(folder) = environment.config_home() {
-            raw.read_file(&folder.join("tidegate/config.toml"))?;
+        raw.read_file(Path::new(SYSTEM_FILE), true)?;
+        if let Some((folder, usual)) = environment.config_home() {
+            raw.read_file(&folder.join("tidegate/config.toml"), usual)?;
         }
         raw.read_environment(environment);
         for (key, option, value) in options {
@@ -116,7 +116,8 @@ impl RawConfig {
         }
     }
 
-    fn read_file(&mut self, path: &Path) -> Result<(), Trouble> {
+    /// Reads a configuration file; `usual` says that it is looked for without anybody naming it.
+    fn read_file(&mut self, path: &Path, usual: bool) -> Result<(), Trouble> {
         let trouble =
             |why: String| Trouble::configuration(format!("{} cannot be used: {why}", path.display()));
         let file = match std::fs::File::open(path) {
@@ -126,10 +127,16 @@ impl RawConfig {
             {
                 return Ok(());
             }
-            Err(e) => return Err(trouble(e.to_string())),
+            // Nobody asked for it by name, and under `sudo -u` HOME is often somebody else's: that must not
+            // stand in the way of a download.
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied && usual => {
+                self.notes.push(format!("{} may not be read and is ignored", path.display()));
+                return Ok(());
+            }
+            Err(e) => return Err(trouble(in_words(&e))),
         };
         let mut text = String::new();
-        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|e| trouble(e.to_string()))?;
+        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|e| trouble(in_words(&e)))?;
         if text.len() as u64 > MAX_FILE {
             return Err(trouble(format!("it is larger than {MAX_FILE} bytes")));
         }

@@ -8,12 +8,14 @@ use crate::files;
 use crate::raw::{Origin, RawConfig};
 use crate::settings;
 use crate::trouble::Trouble;
+use std::collections::BTreeSet;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use tidegate_core::checksum_file::{self, ChecksumFile};
 use tidegate_core::file_name::{Portability, SafeName, relative_path};
 use tidegate_core::request::{Credentials, Destination};
-use tidegate_core::{Digest, Mirror, Request, expand, metalink, units, uri_list};
-use url::Origin as Site;
+use tidegate_core::{Digest, Mirror, Request, expand, file_name, metalink, units, uri_list};
+use url::{Origin as Site, Url};
 
 /// The most requests of one command.
 const MAX_REQUESTS: usize = 1_000_000;
@@ -70,19 +72,30 @@ pub(crate) fn requests(
     reader.options_for_one()?;
     reader.checksum_file()?;
     reader.secrets()?;
+    reader.folders()?;
     let dry_run = args.dry_run;
     reader.requests.iter_mut().for_each(|r| r.options.dry_run = dry_run);
     Ok(Asked { requests: reader.requests, notes: reader.notes })
 }
 
-/// What a request is called until its name is known: the name asked for, else the end of the link.
+/// What a request is called until its name is known: the name asked for, else the end of the link; the host
+/// where the link has none, since what stands in for a name tells nothing.
 pub(crate) fn working_name(request: &Request) -> String {
     match &request.destination {
         Destination::File { name: Some(name), .. } => name.to_string_lossy().into_owned(),
         Destination::Stdout | Destination::File { name: None, .. } => {
-            let name = |m: &Mirror| SafeName::choose(None, m.url(), m.url(), Portability::default());
-            request.mirrors().first().map(|m| name(m).as_str().to_owned()).unwrap_or_default()
+            request.mirrors().first().map(|m| name_of(m.url())).unwrap_or_default()
         }
+    }
+}
+
+fn name_of(url: &Url) -> String {
+    let name = SafeName::choose(None, url, url, Portability::default());
+    let stands_in = name.as_str() == file_name::NAMELESS && !url.path().ends_with(file_name::NAMELESS);
+    match (url.host_str(), url.port()) {
+        (Some(host), Some(port)) if stands_in => format!("{host}:{port}"),
+        (Some(host), None) if stands_in => host.to_owned(),
+        _ => name.as_str().to_owned(),
     }
 }
 
@@ -338,6 +351,51 @@ impl Reader<'_> {
         }
         Ok(())
     }
+
+    /// Nothing is asked of any server for a file that has no place to go to.
+    fn folders(&self) -> Result<(), Trouble> {
+        let folder = |request: &Request| match &request.destination {
+            Destination::File { dir, name, .. } => Some(
+                name.as_deref().and_then(Path::parent).map_or_else(|| dir.clone(), |below| dir.join(below)),
+            ),
+            Destination::Stdout => None,
+        };
+        let folders: BTreeSet<PathBuf> = self.requests.iter().filter_map(folder).collect();
+        match folders.iter().find_map(|folder| no_folder(folder)) {
+            Some(why) => {
+                Err(Trouble::usage(why).next("Choose another folder with -d, or another name with -o."))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why no file can ever be made below this path, if that can be seen from here. What may pass, and what only
+/// trying shows, is told when it is tried.
+fn no_folder(path: &Path) -> Option<String> {
+    /// Of file systems that the kernel makes up, the one where making a file fails with a riddle.
+    const PROC: u64 = 0x9fa0;
+    let mut at = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    loop {
+        match std::fs::metadata(at) {
+            Ok(found) if found.is_file() => return Some(format!("{} is a file, not a folder", at.display())),
+            Ok(found) if !found.is_dir() => return Some(format!("{} is not a folder", at.display())),
+            Ok(_) => {
+                let made_up =
+                    rustix::fs::statfs(at).is_ok_and(|system| u64::try_from(system.f_type) == Ok(PROC));
+                return made_up
+                    .then(|| format!("{} is made up by the system and takes no files", at.display()));
+            }
+            // A folder that is missing is made; what it is made in must be one.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(_) => return None,
+        }
+        at = match at.parent() {
+            Some(above) if above.as_os_str().is_empty() && at != Path::new(".") => Path::new("."),
+            Some(above) if !above.as_os_str().is_empty() => above,
+            _ => return None,
+        };
+    }
 }
 
 /// What an entry of an input file says of itself.
@@ -356,6 +414,14 @@ fn site(request: &Request) -> Option<Site> {
 /// A URL as people write it. A word that is neither a URL nor looks like a host is probably a command
 /// that does not exist.
 fn mirror(written: &str) -> Result<Mirror, Trouble> {
+    let lower = written.trim().to_ascii_lowercase();
+    if let Some(scheme) = ["http", "https"].into_iter().find(|s| lower.starts_with(&format!("{s}:/")))
+        && !lower.starts_with(&format!("{scheme}://"))
+    {
+        // It would be read as a host of that name.
+        return Err(Trouble::usage(format!("a URL begins with {scheme}:/, which lacks a slash"))
+            .next(format!("Write it as {scheme}://HOST/PATH.")));
+    }
     let like_a_host = |text: &str| text.contains(['.', ':', '/', '[']) || text == "localhost";
     if !like_a_host(written.trim()) {
         let next = "Commands are get, verify, config, completions and man, and come first; URLs begin with http:// or https://.";

@@ -4,7 +4,7 @@ use crate::config::Output;
 use crate::environment::Environment;
 use crate::json;
 use crate::progress::{self, Board, Plain, Said, Terminal, Weight};
-use crate::style::{Style, Tone};
+use crate::style::{self, Style, Tone};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 use tidegate_core::message::{EventKind, Progress};
@@ -12,12 +12,22 @@ use tidegate_core::message::{EventKind, Progress};
 /// The least time between two reports of progress as JSON.
 const JSON_EVERY: Duration = Duration::from_secs(1);
 
+/// A sentence as the lines that it takes on standard error: several only on a terminal.
+pub(crate) fn lines(text: &str, terminal: bool) -> Vec<String> {
+    if !terminal {
+        return vec![text.to_owned()];
+    }
+    // The last column stays free, as in the picture.
+    style::wrap(text, progress::size().0.saturating_sub(1).max(1), 2)
+}
+
 /// Shows a run.
 pub(crate) struct Screen {
     board: Board,
     face: Face,
     style: Style,
     verbose: bool,
+    terminal: bool,
     start: Instant,
     waiting_lines: Vec<String>,
     gone: bool,
@@ -55,11 +65,13 @@ impl Screen {
         };
         let mut board = Board::default();
         board.dry_run = dry_run;
+        board.to_stdout = stdout_is_the_file;
         Self {
             board,
             face,
             style,
             verbose: output.verbose,
+            terminal,
             start: Instant::now(),
             waiting_lines: Vec::new(),
             gone: false,
@@ -90,14 +102,14 @@ impl Screen {
             Face::Json { .. } => return,
         };
         if said.weight <= most {
-            self.line(self.style.paint(said.tone, &said.text));
+            self.sentence(said.tone, &said.text);
         }
     }
 
     /// Says what a person should know before anything happens, on standard error even with JSON.
     pub(crate) fn note(&mut self, sentence: &str) {
         if !matches!(self.face, Face::Quiet) {
-            self.line(self.style.paint(Tone::Note, &format!("note: {}", crate::style::harmless(sentence))));
+            self.sentence(Tone::Note, &format!("note: {}", crate::style::harmless(sentence)));
         }
     }
 
@@ -173,6 +185,13 @@ impl Screen {
         }
         if let (Face::Json { .. }, Some(line)) = (&self.face, last) {
             self.json(line);
+        }
+    }
+
+    /// A sentence that stays. On a terminal it is broken between words; a log gets it whole, to be searched.
+    fn sentence(&mut self, tone: Tone, text: &str) {
+        for line in lines(text, self.terminal) {
+            self.line(self.style.paint(tone, &line));
         }
     }
 

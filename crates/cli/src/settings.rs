@@ -168,7 +168,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Kind::Value("N"),
         "10",
         AGAIN,
-        "Attempts without a new byte before a file is given up",
+        "How often it is tried again, without a new byte in between, before a file is given up; 0 tries once",
     ),
     setting(
         "retry-wait",

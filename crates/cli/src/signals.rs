@@ -8,6 +8,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+/// What a program is ended with whose reader has gone away.
+pub(crate) const SIGPIPE: u8 = 13;
+
 const STOPPING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Remembers which signal asked to stop.

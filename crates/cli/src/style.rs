@@ -100,6 +100,37 @@ pub(crate) fn cut(text: &str, width: usize, style: Style) -> String {
     }
 }
 
+/// The text in lines of at most `width` columns, broken between words; all but the first begin with
+/// as many blanks as the text does, or `indent` if that is more. A word that is wider than a line keeps one to itself, so that a
+/// link or a path can still be copied whole.
+pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
+    if columns(text) <= width {
+        return vec![text.to_owned()];
+    }
+    let lead = text.len() - text.trim_start_matches(' ').len();
+    let indent = lead.max(indent).min(width / 2);
+    let mut lines = vec![" ".repeat(lead.min(width / 2))];
+    let mut used = lines[0].len();
+    let mut empty = true;
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let wide = columns(word);
+        if !empty && used + 1 + wide > width {
+            lines.push(" ".repeat(indent));
+            (used, empty) = (indent, true);
+        }
+        if let Some(line) = lines.last_mut() {
+            if !empty {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(word);
+        }
+        used += wide;
+        empty = false;
+    }
+    lines
+}
+
 fn prefix(chars: impl Iterator<Item = char>, width: usize) -> impl Iterator<Item = char> {
     let mut used = 0;
     chars.take_while(move |c| {
@@ -143,7 +174,25 @@ mod tests {
         assert!(!color(Color::Never, true, &[]));
     }
 
+    #[test]
+    fn a_sentence_is_broken_between_words_and_nothing_of_it_is_lost() {
+        assert_eq!(wrap("a.iso: done, 3.0 MiB", 80, 2), ["a.iso: done, 3.0 MiB"]);
+        assert_eq!(wrap("a.iso: done, 3.0 MiB in 2s", 14, 2), ["a.iso: done,", "  3.0 MiB in", "  2s"]);
+        assert_eq!(wrap("  Check the link.", 12, 0), ["  Check the", "  link."]);
+        let link = "http://example.org/a/very/long/path";
+        assert_eq!(wrap(&format!("from {link} it came"), 20, 2), ["from", &format!("  {link}"), "  it came"]);
+    }
+
     proptest! {
+        #[test]
+        fn what_is_broken_into_lines_keeps_every_word(text in "[a-z ü日]{0,60}", width in 1usize..40, indent in 0usize..4) {
+            let lines = wrap(&text, width, indent);
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!(words(&lines.join(" ")), words(&text));
+            let alone = |line: &String| line.split_whitespace().count() < 2;
+            prop_assert!(lines.iter().all(|line| columns(line) <= width || alone(line)), "{:?}", lines);
+        }
+
         #[test]
         fn what_was_fitted_never_takes_more_than_its_room(text in "\\PC{0,40}", width in 0usize..30) {
             for style in [UNICODE, Style::PLAIN] {

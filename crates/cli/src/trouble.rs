@@ -2,6 +2,7 @@
 
 use crate::exit::Exit;
 use std::fmt;
+use std::io;
 use tidegate_core::{Code, Failure};
 
 /// Something that ends the program before or instead of a download.
@@ -60,6 +61,19 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// What the system said, in lower case and without the number that the standard library puts behind it:
+/// it says nothing to a person that the words do not.
+pub(crate) fn in_words(error: &io::Error) -> String {
+    let said = error.to_string();
+    match said.rsplit_once(" (os error ") {
+        Some((words, _)) => words.to_lowercase(),
+        None => said,
+    }
+}
+
+/// What is true of a command that is run again only when something was kept.
+pub(crate) const GOES_ON: &str = ": it goes on from what is here";
+
 /// What to do next about a failure of this kind, as a sentence.
 pub(crate) fn advice(code: Code) -> &'static str {
     match code {
@@ -105,7 +119,7 @@ pub(crate) fn advice(code: Code) -> &'static str {
             "A page came instead of the file: a login or a fresh link may be needed. Look at it in a browser."
         }
         Code::DigestMismatch | Code::PieceMismatch => {
-            "Do not use this file. Check that the checksum is for this version; else try another mirror."
+            "Do not use it. Check that the checksum is for this version of the file; else try another mirror."
         }
         Code::LengthMismatch => {
             "The server has another file than was promised; check the link or try another mirror."
@@ -116,7 +130,7 @@ pub(crate) fn advice(code: Code) -> &'static str {
         Code::Exists => "Choose another name with -o, or say what to do with --on-exists.",
         Code::Locked => "Another tidegate is fetching this; let it finish, or choose another name with -o.",
         Code::UnsafePart => {
-            "Look at the .part file: it is not one of ours. Move it away, or choose another name with -o."
+            "What stands there is a link, or not yours: look at it and move it away, or choose another name with -o."
         }
         Code::BadUrl => "Write the URL as http://HOST/PATH or https://HOST/PATH.",
         Code::BadMetalink => "Fetch the Metalink file again from where you had it.",
@@ -140,8 +154,15 @@ mod tests {
     fn every_failure_says_what_to_do_next() {
         for code in Code::ALL {
             let advice = advice(*code);
+            assert_eq!(advice.contains("goes on from what is here"), advice.contains(GOES_ON), "{code}");
             assert!(advice.ends_with('.') && advice.len() > 20, "{code}: {advice}");
         }
+    }
+
+    #[test]
+    fn the_number_of_an_error_is_left_out() {
+        assert_eq!(in_words(&io::Error::from_raw_os_error(2)), "no such file or directory");
+        assert_eq!(in_words(&io::Error::other("It is larger than 64 MiB")), "It is larger than 64 MiB");
     }
 
     #[test]

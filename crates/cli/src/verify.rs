@@ -3,12 +3,15 @@
 use crate::args::VerifyArgs;
 use crate::exit::Exit;
 use crate::files;
+use crate::json::{self, Found};
 use crate::progress::{self, Terminal};
 use crate::requests::read_checksums;
+use crate::screen::lines;
+use crate::signals::SIGPIPE;
 use crate::style::{Style, Tone, cut, harmless};
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, in_words};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidegate_core::digest::Pieces;
@@ -30,12 +33,33 @@ struct Expected {
 }
 
 /// What was found of a file.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Finding {
-    /// Every digest is right; the strongest that was compared.
-    Right(Option<Algorithm>),
-    /// Something is wrong: sentences.
-    Wrong(Vec<String>),
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+struct Finding {
+    /// Each digest that it should have, and the one that it has.
+    digests: Vec<(Digest, Digest)>,
+    /// What else is wrong: sentences.
+    faults: Vec<String>,
+}
+
+impl Finding {
+    /// Whether the file is all that was expected.
+    fn is_right(&self) -> bool {
+        self.faults.is_empty() && self.digests.iter().all(|(expected, found)| expected == found)
+    }
+
+    /// The strongest digest of the whole that was compared.
+    fn strongest(&self) -> Option<Algorithm> {
+        self.digests.iter().map(|(expected, _)| expected.algorithm()).max()
+    }
+
+    /// What is wrong, line by line.
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let wrong = self.digests.iter().filter(|(expected, found)| expected != found);
+        let both = wrong.flat_map(|(expected, found)| {
+            [format!("should have {expected}"), format!("but has     {found}")]
+        });
+        both.chain(self.faults.iter().cloned())
+    }
 }
 
 /// Checks every file and says what was found on standard error.
@@ -45,40 +69,65 @@ enum Finding {
 pub(crate) fn verify(args: &VerifyArgs, style: Style, terminal: bool) -> Result<Exit, Trouble> {
     let mut exits = Vec::new();
     for expected in expectations(args)? {
-        let mut watch = Watch::new(&expected.path, terminal && !args.quiet, style);
+        let mut watch = Watch::new(&expected.path, terminal && !args.quiet && !args.json, style);
         let finding = check(&expected, &mut watch);
         watch.end();
-        let name = harmless(&expected.path.to_string_lossy());
-        exits.push(match finding {
-            Ok(Finding::Right(algorithm)) => {
-                if !args.quiet {
-                    let by = algorithm.map_or_else(|| "pieces".to_owned(), |a| a.to_string());
-                    say(&format!("{name}: {} ({by})", style.paint(Tone::Good, "right")));
-                    if algorithm.is_some_and(|a| a < Algorithm::Sha224) {
-                        say("  This digest finds accidents, but not a file made wrong on purpose.");
-                    }
-                }
-                Exit::Done
-            }
-            Ok(Finding::Wrong(reasons)) => {
-                say(&format!("{name}: {} [digest-mismatch]", style.paint(Tone::Bad, "wrong")));
-                for reason in reasons {
-                    say(&format!("  {reason}"));
-                }
-                Exit::Integrity
-            }
-            Err(e) => {
-                say(&format!("{name}: {}: {e}", style.paint(Tone::Bad, "cannot be read")));
-                Exit::GaveUp
-            }
+        exits.push(match &finding {
+            Ok(finding) if finding.is_right() => Exit::Done,
+            Ok(_) => Exit::Integrity,
+            Err(_) => Exit::GaveUp,
         });
+        if args.json {
+            // As with `get`: with nobody left to read, the rest is not worth the work.
+            if writeln!(io::stdout(), "{}", json::verified(&expected.path, &finding_json(&finding))).is_err()
+            {
+                return Ok(Exit::Signal(SIGPIPE));
+            }
+        } else {
+            tell(&expected.path, &finding, args.quiet, style);
+        }
     }
     Ok(Exit::gravest(exits))
 }
 
-fn say(line: &str) {
-    // Nobody is left to be told that nobody is left.
-    let _ = writeln!(io::stderr(), "{line}");
+/// What was found of a file, for a person.
+fn tell(path: &Path, finding: &io::Result<Finding>, quiet: bool, style: Style) {
+    let name = harmless(&path.to_string_lossy());
+    match finding {
+        Ok(finding) if finding.is_right() => {
+            if !quiet {
+                let by = finding.strongest().map_or_else(|| "pieces".to_owned(), |a| a.to_string());
+                say(&format!("{name}: {} ({by})", style.paint(Tone::Good, "right")));
+                if finding.strongest().is_some_and(|a| a < Algorithm::Sha224) {
+                    say("  This digest finds accidents, but not a file made wrong on purpose.");
+                }
+            }
+        }
+        Ok(finding) => {
+            say(&format!("{name}: {} [digest-mismatch]", style.paint(Tone::Bad, "wrong")));
+            finding.lines().for_each(|line| say(&format!("  {line}")));
+        }
+        Err(e) => say(&format!("{name}: {}: {}", style.paint(Tone::Bad, "cannot be read"), in_words(e))),
+    }
+}
+
+/// The same for a program.
+fn finding_json(finding: &io::Result<Finding>) -> Found {
+    match finding {
+        Ok(found) => Found {
+            result: if found.is_right() { "right" } else { "wrong" },
+            digests: found.digests.iter().map(|(e, f)| (e.to_string(), f.to_string())).collect(),
+            faults: found.faults.clone(),
+        },
+        Err(e) => Found { result: "unreadable", digests: Vec::new(), faults: vec![in_words(e)] },
+    }
+}
+
+fn say(sentence: &str) {
+    for line in lines(sentence, io::stderr().is_terminal()) {
+        // Nobody is left to be told that nobody is left.
+        let _ = writeln!(io::stderr(), "{line}");
+    }
 }
 
 /// What each file must be, from all that was given.
@@ -186,18 +235,13 @@ fn check(expected: &Expected, watch: &mut Watch) -> io::Result<Finding> {
         length += count as u64;
         watch.tick(length);
     }
-    let mut reasons = Vec::new();
+    let mut faults = Vec::new();
     if let Some(must) = expected.length.filter(|must| *must != length) {
-        reasons.push(format!("it has {length} bytes, but should have {must}"));
+        faults.push(format!("it has {length} bytes, but should have {must}"));
     }
-    let strongest = expected.digests.iter().map(Digest::algorithm).max();
-    for (hasher, digest) in whole {
-        if hasher.finish() != *digest {
-            reasons.push(format!("its {} digest is another", digest.algorithm()));
-        }
-    }
-    reasons.extend(pieces.map(PieceCheck::end).unwrap_or_default());
-    Ok(if reasons.is_empty() { Finding::Right(strongest) } else { Finding::Wrong(reasons) })
+    let digests = whole.into_iter().map(|(hasher, digest)| (digest.clone(), hasher.finish())).collect();
+    faults.extend(pieces.map(PieceCheck::end).unwrap_or_default());
+    Ok(Finding { digests, faults })
 }
 
 /// Compares pieces as their bytes go by.
@@ -324,10 +368,13 @@ mod tests {
     }
 
     fn wrong(finding: Finding) -> Vec<String> {
-        match finding {
-            Finding::Wrong(reasons) => reasons,
-            Finding::Right(_) => panic!("right"),
-        }
+        assert!(!finding.is_right());
+        finding.lines().collect()
+    }
+
+    fn right(finding: &Finding) -> Option<Algorithm> {
+        assert!(finding.is_right(), "{finding:?}");
+        finding.strongest()
     }
 
     const A: &str = "0cc175b9c0f1b6a831c399e269772661";
@@ -337,8 +384,9 @@ mod tests {
     fn a_file_is_right_only_when_all_that_is_expected_holds() {
         let digests = vec![md5(A)];
         let expect = |length| Expected { digests: digests.clone(), length, ..Expected::default() };
-        assert_eq!(found(b"a", expect(Some(1))), Finding::Right(Some(Algorithm::Md5)));
-        assert_eq!(wrong(found(b"b", expect(Some(1)))), ["its md5 digest is another"]);
+        assert_eq!(right(&found(b"a", expect(Some(1)))), Some(Algorithm::Md5));
+        let both = [format!("should have md5={A}"), format!("but has     md5={B}")];
+        assert_eq!(wrong(found(b"b", expect(Some(1)))), both);
         assert_eq!(wrong(found(b"a", expect(Some(2)))), ["it has 1 bytes, but should have 2"]);
     }
 
@@ -346,7 +394,7 @@ mod tests {
     fn wrong_pieces_are_told_with_their_place() {
         let pieces = Some(Pieces { length: 1, digests: vec![md5(A), md5(B), md5(A)] });
         let expect = || Expected { pieces: pieces.clone(), ..Expected::default() };
-        assert_eq!(found(b"aba", expect()), Finding::Right(None));
+        assert_eq!(right(&found(b"aba", expect())), None);
         assert_eq!(wrong(found(b"aaa", expect())), ["the piece of 1 B at bytes 1..2 is wrong"]);
         assert_eq!(wrong(found(b"ab", expect())), ["its last 1 of 3 pieces are missing"]);
         assert_eq!(wrong(found(b"abab", expect())), ["it is longer than its pieces"]);
@@ -356,7 +404,7 @@ mod tests {
     fn a_last_piece_may_be_shorter_but_no_other() {
         let two = Some(Pieces { length: 2, digests: vec![md5("187ef4436122d1cc2f40dc2b92f0eba0"), md5(A)] });
         let expect = || Expected { pieces: two.clone(), ..Expected::default() };
-        assert_eq!(found(b"aba", expect()), Finding::Right(None));
+        assert_eq!(right(&found(b"aba", expect())), None);
         assert_eq!(wrong(found(b"abab", expect())).len(), 1);
     }
 

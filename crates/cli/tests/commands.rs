@@ -44,6 +44,7 @@ fn wrong_usage_ends_with_2_and_says_what_to_do_on_standard_error() {
     let table: &[(&[&str], &str)] = &[
         (&["get"], "no URL was given [usage]\n  Write `tidegate URL`"),
         (&["verfy", "a"], "\"verfy\" is neither a command nor a URL [usage]\n  Commands are"),
+        (&["https:/h/a"], "a URL begins with https:/, which lacks a slash [usage]"),
         (&["ftp://h/a"], "only http and https are spoken, not ftp [bad-url]\n  Write the URL as"),
         (&["-x", "0", "http://h/a"], "--connections: \"0\" is not a whole number from 1 to 64 [usage]"),
         (&["--limit", "fast", "http://h/a"], "--limit: "),
@@ -137,6 +138,49 @@ fn config_show_tells_what_holds_and_where_it_was_said() {
 }
 
 #[test]
+fn a_configuration_of_another_home_that_may_not_be_read_stands_in_nobodys_way() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join(".config/tidegate");
+    std::fs::create_dir_all(&config).unwrap();
+    let file = config.join("config.toml");
+    std::fs::write(&file, "jobs = 2\n").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o000)).unwrap();
+    let as_another = |variables: &[(&str, &str)]| {
+        let program = env!("CARGO_BIN_EXE_tidegate");
+        let mut command = Command::new(program);
+        if folder.path().metadata().unwrap().uid() == 0 {
+            // The superuser may read everything: then somebody else asks, who may not see our build.
+            let copy = folder.path().join("program");
+            std::fs::copy(program, &copy).unwrap();
+            std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+            command = Command::new(copy);
+            std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+        }
+        command
+            .args(["config", "show"])
+            .env_clear()
+            .env("HOME", folder.path())
+            .envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, out, err) = as_another(&[]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("jobs = 4"), "{out}");
+    assert_eq!(err, format!("note: {} may not be read and is ignored\n", file.display()));
+
+    let named = folder.path().join(".config");
+    let (code, _, err) = as_another(&[("XDG_CONFIG_HOME", named.to_str().unwrap())]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("config.toml cannot be used: permission denied"), "{err}");
+}
+
+#[test]
 fn what_config_show_prints_can_be_used_as_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let first = say_in(folder.path(), &["config", "show", "--jobs", "7"], &[]);
@@ -168,7 +212,12 @@ fn verify_tells_right_from_wrong_by_its_exit_code() {
     write("long.meta4", &metalink(4));
     let table: &[(&[&str], i32, &str)] = &[
         (&["abc", "--checksum", ABC], 0, "abc: right (sha-256)"),
-        (&["abd", "--checksum", ABC], 4, "abd: wrong [digest-mismatch]\n  its sha-256 digest is another"),
+        (&["abd", "--checksum", ABC], 4, "abd: wrong [digest-mismatch]\n  should have sha-256=ba7816bf"),
+        (
+            &["abd", "--checksum", ABC],
+            4,
+            "\n  but has     sha-256=a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9\n",
+        ),
         (&["--checksum-file", "SUMS"], 0, "abc: right"),
         (&["abc", "--checksum-file", "SUMS"], 0, "abc: right"),
         (&["abd", "--checksum-file", "SUMS"], 2, "SUMS has no digest for \"abd\""),
@@ -188,6 +237,34 @@ fn verify_tells_right_from_wrong_by_its_exit_code() {
         assert_eq!(said.out, "", "{words:?}");
     }
     assert_eq!(say_in(folder.path(), &["verify", "-q", "abc", "--checksum", ABC], &[]).err, "");
+}
+
+#[test]
+fn verify_tells_a_program_both_digests_of_each_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("abc"), "abc").unwrap();
+    std::fs::write(folder.path().join("abd"), "abd").unwrap();
+    let hex = ABC.trim_start_matches("sha-256=");
+    std::fs::write(folder.path().join("SUMS"), format!("{hex}  abc\n{hex}  abd\n{hex}  gone\n")).unwrap();
+    let said = say_in(folder.path(), &["verify", "--json", "--checksum-file", "SUMS"], &[]);
+    assert_eq!((said.code, said.err.as_str()), (4, ""));
+    let lines: Vec<serde_json::Value> =
+        said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let results: Vec<_> = lines.iter().map(|line| (&line["path"], &line["result"])).collect();
+    assert_eq!(
+        results,
+        [
+            (&"abc".into(), &"right".into()),
+            (&"abd".into(), &"wrong".into()),
+            (&"gone".into(), &"unreadable".into())
+        ]
+    );
+    assert_eq!(lines[1]["digests"][0]["expected"], ABC);
+    assert_eq!(
+        lines[1]["digests"][0]["found"],
+        "sha-256=a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9"
+    );
+    assert_eq!(lines[2]["faults"][0], "no such file or directory");
 }
 
 #[test]

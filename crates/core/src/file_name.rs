@@ -29,7 +29,7 @@ pub const MAX_NAME: usize = MAX_COMPONENT - PART_SUFFIX.len() - CHECKPOINT_SUFFI
 const MAX_RELATIVE_PATH: usize = 3072;
 
 /// The name of a file whose link names none.
-const NAMELESS: &str = "index.html";
+pub const NAMELESS: &str = "index.html";
 
 /// Who chose a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -20,8 +20,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Limits, Phase, Progress, Proof, Snapshot};
-use tidegate_core::transfer::{Action, Count, Found, Input, Order, Preparation, Transfer, Verified};
-use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Request, SegmentId};
+use tidegate_core::transfer::{Action, Count, End, Found, Input, Order, Preparation, Transfer, Verified};
+use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SegmentId};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -394,6 +394,7 @@ impl Control {
         match report {
             Report::Head { answer, verdict } => {
                 self.session.take_note(&live.order.url, &answer, now_unix);
+                self.hosts.hear(&live.order.url, now);
                 live.verdict = Some(verdict);
                 if answer.status == 401 && !live.authorized {
                     let url = live.order.url.clone();
@@ -407,7 +408,13 @@ impl Control {
                 self.hand(id, Input::Head { segment, answer }, now);
             }
             Report::Ended { end, pos, received } => {
-                hot.fetches.remove(&segment);
+                let end = match hot.fetches.remove(&segment) {
+                    Some(live) => {
+                        let known = self.hosts.has_heard(&live.order.url) || !hot.transfer.have().is_empty();
+                        if known { outage(end) } else { end }
+                    }
+                    None => end,
+                };
                 self.hand(id, Input::Ended { segment, end, pos, received }, now);
             }
         }
@@ -641,6 +648,16 @@ impl Drop for Hot {
         for (_, live) in std::mem::take(&mut self.fetches) {
             live.end();
         }
+    }
+}
+
+/// The end of a fetch from a host that was there before: that nobody is at home now is an outage.
+fn outage(end: End) -> End {
+    match end {
+        End::Failed(failure) if matches!(failure.code, Code::ResolveFailed | Code::ConnectFailed) => {
+            End::Failed(failure.with_remedy(Remedy::Retry { after: None }))
+        }
+        end => end,
     }
 }
 

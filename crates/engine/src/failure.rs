@@ -16,6 +16,8 @@ pub enum FetchError {
         host: String,
         /// What the resolver said.
         why: String,
+        /// That is an answer: there is no such name, or it has no usable address. Else nobody answered.
+        unknown: bool,
     },
     /// Every address refused.
     #[error("no connection to {host}: {why}")]
@@ -64,7 +66,7 @@ pub enum FetchError {
         status: Option<u16>,
     },
     /// The connection ended by something other than an orderly end.
-    #[error("the connection was lost{}: {source}", when(*.before_answer))]
+    #[error("the connection was lost{}: {}", when(*.before_answer), in_words(.source))]
     ConnectionLost {
         /// The connection had carried an answer before.
         reused: bool,
@@ -209,6 +211,12 @@ impl FetchError {
             // The same question gets the same answer from a server that does not speak HTTP; another
             // mirror may, and the original link may lead elsewhere.
             Self::HeadTooLarge { .. } => failure.with_remedy(Remedy::Elsewhere),
+            // Whoever answered said that nobody is there. Of a host that was heard before, that is an
+            // outage: the one who knows makes a retry of it.
+            Self::Resolve { unknown: true, .. } => failure.with_remedy(Remedy::Elsewhere),
+            Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+                failure.with_remedy(Remedy::Elsewhere)
+            }
             _ => failure,
         }
     }
@@ -217,6 +225,15 @@ impl FetchError {
 impl From<FetchError> for Failure {
     fn from(error: FetchError) -> Self {
         error.failure()
+    }
+}
+
+/// What the system said, without the number that the standard library puts behind it.
+pub(crate) fn in_words(error: &io::Error) -> String {
+    let said = error.to_string();
+    match said.rsplit_once(" (os error ") {
+        Some((words, _)) => words.to_lowercase(),
+        None => said,
     }
 }
 
@@ -244,6 +261,27 @@ mod tests {
         assert_eq!(refused.failure().remedy, Remedy::GiveUp);
         let broken = FetchError::Proxy { proxy: "http://p".into(), why: "hung up".into(), status: None };
         assert_eq!(broken.failure().remedy, Remedy::Retry { after: None });
+    }
+
+    #[test]
+    fn a_name_that_is_unknown_and_a_port_that_refuses_are_not_asked_again_but_silence_is() {
+        let resolve = |unknown| FetchError::Resolve { host: "h".into(), why: "no".into(), unknown };
+        let connect = |kind: io::ErrorKind| FetchError::Connect {
+            host: "h:80".into(),
+            why: "no".into(),
+            source: kind.into(),
+        };
+        let again = Remedy::Retry { after: None };
+        for (error, remedy) in [
+            (resolve(true), Remedy::Elsewhere),
+            (resolve(false), again),
+            (connect(io::ErrorKind::ConnectionRefused), Remedy::Elsewhere),
+            (connect(io::ErrorKind::NetworkUnreachable), again),
+            (connect(io::ErrorKind::HostUnreachable), again),
+            (connect(io::ErrorKind::TimedOut), again),
+        ] {
+            assert_eq!(error.failure().remedy, remedy, "{error}");
+        }
     }
 
     #[test]

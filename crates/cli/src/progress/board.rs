@@ -1,13 +1,13 @@
 //! What is known of the downloads of this run.
 
 use crate::style::{Tone, harmless};
-use crate::trouble::advice;
+use crate::trouble::{GOES_ON, advice};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tidegate_core::message::{EventKind, Phase, Progress, Proof};
 use tidegate_core::units::{show_duration, show_rate, show_size};
-use tidegate_core::{Code, Failure};
+use tidegate_core::{Code, Failure, Remedy};
 
 /// The least time between two sentences about the same wait of one download.
 const SAME_WAIT: Duration = Duration::from_secs(10);
@@ -24,6 +24,8 @@ pub(crate) struct Board {
     pub(crate) failed: usize,
     /// Nothing is fetched, only asked for.
     pub(crate) dry_run: bool,
+    /// The bytes go out and stay nowhere.
+    pub(crate) to_stdout: bool,
 }
 
 /// One download that is not finished.
@@ -39,6 +41,10 @@ pub(crate) struct Row {
     pub(crate) resumed: u64,
     began: Duration,
     last_wait: Option<(Code, Duration)>,
+    /// How long the file is, once the server has said so.
+    length: Option<u64>,
+    /// What this machine lacks, while that is waited for: room on the disk, mostly.
+    lacks: Option<Failure>,
 }
 
 /// A sentence for a person.
@@ -82,23 +88,32 @@ impl Board {
             resumed: 0,
             began: Duration::ZERO,
             last_wait: None,
+            length: None,
+            lacks: None,
         };
         self.rows.insert(job, row);
         self.total += 1;
     }
 
     /// Takes in what an engine tells. `now` is the time since the start of the run.
-    pub(crate) fn progress(&mut self, job: u64, progress: Progress) {
-        if let Some(row) = self.rows.get_mut(&job) {
-            row.active = true;
-            row.progress = Some(progress);
+    pub(crate) fn progress(&mut self, job: u64, mut progress: Progress) {
+        let Some(row) = self.rows.get_mut(&job) else { return };
+        if !matches!(progress.phase, Phase::Queued | Phase::Probing | Phase::Waiting { .. }) {
+            // It goes on, so what was missing is there now.
+            row.lacks = None;
         }
+        if let (Phase::Probing, Some(failure)) = (&progress.phase, &row.lacks) {
+            // The server has answered, and its answer waits: that is no asking.
+            progress.phase = Phase::Waiting { failure: failure.clone(), retry_in: Duration::ZERO };
+        }
+        row.active = true;
+        row.progress = Some(progress);
     }
 
     /// Takes in what happened, and says what a person should know of it.
     pub(crate) fn event(&mut self, job: u64, event: &EventKind, now: Duration) -> Vec<Said> {
         let Some(row) = self.rows.get_mut(&job) else { return Vec::new() };
-        let said = row.event(event, now, self.dry_run);
+        let said = row.event(event, now, self.dry_run, self.to_stdout);
         match event {
             EventKind::Completed { .. } => {
                 self.done += 1;
@@ -133,12 +148,13 @@ impl Board {
 }
 
 impl Row {
-    fn event(&mut self, event: &EventKind, now: Duration, dry_run: bool) -> Vec<Said> {
+    fn event(&mut self, event: &EventKind, now: Duration, dry_run: bool, to_stdout: bool) -> Vec<Said> {
         let name = self.name.clone();
         let dim = |weight, text| vec![Said::new(Tone::Dim, weight, text)];
         match event {
             EventKind::Started { resumed_from } => {
                 self.active = true;
+                self.lacks = None;
                 self.began = now;
                 self.resumed = *resumed_from;
                 match resumed_from {
@@ -150,12 +166,14 @@ impl Row {
                 }
             }
             EventKind::Identified { url, length, resumable, .. } => {
+                self.length = *length;
                 let length = length.map_or_else(|| "unknown length".to_owned(), show_size);
                 let cannot = if *resumable { "" } else { "; an interruption would begin it again" };
                 let weight = if dry_run { Weight::Usual } else { Weight::Log };
                 dim(weight, harmless(&format!("{name}: {length} from {url}{cannot}")))
             }
             EventKind::Named { path } => {
+                self.lacks = None;
                 self.name = file_name(path);
                 if self.name == name && !dry_run {
                     return Vec::new();
@@ -165,6 +183,9 @@ impl Row {
             }
             EventKind::Checkpointed { .. } => Vec::new(),
             EventKind::Waiting { failure, retry_in } => {
+                if matches!(failure.remedy, Remedy::Wait { .. }) {
+                    self.lacks = Some(failure.clone());
+                }
                 // A server that fails for hours makes no log of hours.
                 let same = |(code, at): (Code, Duration)| code == failure.code && now < at + SAME_WAIT;
                 if self.last_wait.is_some_and(same) {
@@ -182,7 +203,16 @@ impl Row {
                 vec![Said::new(Tone::Note, Weight::Usual, format!("{name}: {}", harmless(message)))]
             }
             EventKind::Paused { have } => {
-                dim(Weight::Usual, format!("{name}: stopped, {} are kept", show_size(*have)))
+                let kept = if to_stdout { 0 } else { *have };
+                if let Some(failure) = &self.lacks {
+                    return failed(&name, failure, kept);
+                }
+                let text = match *have {
+                    0 => "stopped, nothing of it is here yet".to_owned(),
+                    have if to_stdout => format!("stopped after {}", show_size(have)),
+                    have => format!("stopped, {} are kept", show_size(have)),
+                };
+                dim(Weight::Usual, format!("{name}: {text}"))
             }
             EventKind::Completed { length, .. } if dry_run => {
                 let text = format!("{name}: could be fetched, {}", show_size(*length));
@@ -191,50 +221,108 @@ impl Row {
             EventKind::Completed { path, length, proof, already, received } => {
                 let name = path.as_deref().map_or(name, shown_path);
                 let took = now.saturating_sub(self.began);
-                let text = finished(&name, *length, *proof, *already, *received, took);
+                let text = match (*proof, *already) {
+                    (Proof::Untouched, _) => {
+                        format!("{name}: left as it is, as asked; nothing was fetched or compared")
+                    }
+                    (_, true) => format!("{name}: is here already, whole ({})", show_size(*length)),
+                    (proof, false) => {
+                        let account = account(*length, self.resumed.min(*length), *received, took);
+                        format!("{name}: done, {account}{}", believed(proof))
+                    }
+                };
                 vec![Said::new(Tone::Good, Weight::Usual, text)]
+            }
+            EventKind::Failed { failure, kept }
+                if failure.code == Code::DigestMismatch
+                    && *kept > 0
+                    && self.length.is_none_or(|l| l == *kept) =>
+            {
+                wrong_whole(&name, failure, *kept)
             }
             EventKind::Failed { failure, kept } => failed(&name, failure, *kept),
         }
     }
 }
 
-/// The sentence about a file that is whole.
-fn finished(name: &str, length: u64, proof: Proof, already: bool, received: u64, took: Duration) -> String {
-    if proof == Proof::Untouched {
-        return format!("{name}: left as it is, as asked; nothing was fetched or compared");
+/// Where the bytes of a whole file are from: what is from before and what was received is the length, and what
+/// was received in vain.
+fn account(length: u64, before: u64, received: u64, took: Duration) -> String {
+    let mut text = show_size(length);
+    if received == 0 {
+        return if before > 0 { text + ", all of it from before" } else { text };
     }
-    if already {
-        return format!("{name}: is here already, whole ({})", show_size(length));
+    // A seam or an overlap of some KiB is not worth a word.
+    let in_vain = Some(before.saturating_add(received).saturating_sub(length))
+        .filter(|b| *b >= (length / 50).clamp(1, 1 << 20));
+    match (before, in_vain) {
+        (0, None) => {}
+        (0, Some(_)) => text += &format!(": {} received", show_size(received)),
+        (_, in_vain) => {
+            let before = adding_up(length, before, received, in_vain.unwrap_or_default());
+            text += &format!(": {} from before, {} received", show_size(before), show_size(received));
+        }
     }
-    let mut text = format!("{name}: done, {}", show_size(length));
-    let millis = took.as_millis();
-    if received > 0 && millis > 0 {
-        let rate = u64::try_from(u128::from(received) * 1000 / millis).unwrap_or(u64::MAX);
-        let took = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        text += &format!(" in {} ({})", show_duration(took), show_rate(rate));
+    let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    if millis > 0 {
+        let rate = u64::try_from(u128::from(received) * 1000 / u128::from(millis)).unwrap_or(u64::MAX);
+        text += &format!(" in {} ({})", show_duration(Duration::from_millis(millis)), show_rate(rate));
     }
-    // What came may be more than the length too: an overlap, or bytes that were thrown away.
-    if received < length {
-        text += &format!(", {} of it from before", show_size(length - received));
+    if let Some(in_vain) = in_vain {
+        text += &format!(", {} of that not needed", show_size(in_vain));
     }
-    text += match proof {
+    text
+}
+
+/// What is from before, moved by less than is shown, so that the figures add up as they are shown: all are cut
+/// off after a tenth, and 2.0 and 5.9 are not 8.0 to anybody.
+fn adding_up(length: u64, before: u64, received: u64, in_vain: u64) -> u64 {
+    let unit = 1u128 << (10 * (length.max(1).ilog2() / 10));
+    if unit == 1 || u128::from(before.min(received)) < unit {
+        // Shown in other units, which nobody adds to a tenth.
+        return before;
+    }
+    let tenths = |bytes: u64| u128::from(bytes) * 10 / unit;
+    let shown = (tenths(length) + tenths(in_vain)).saturating_sub(tenths(received));
+    u64::try_from((shown * unit).div_ceil(10)).unwrap_or(before)
+}
+
+/// Why the bytes are believed, as the end of a sentence.
+fn believed(proof: Proof) -> &'static str {
+    match proof {
         Proof::Digest => "; it has the digest that it should",
         Proof::Validator => "; one version all along",
         Proof::Answers | Proof::Untouched => "",
         Proof::Sampled => "; compared in samples only; a digest (--checksum) would prove it",
-    };
-    text
+    }
 }
 
 /// The sentences about a file that was given up.
 pub(crate) fn failed(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
-    let mut text = format!("{name}: {}", reason(failure));
-    if kept > 0 {
-        text += &format!("; {} are kept", show_size(kept));
+    let text = format!("{name}: {}", reason(failure));
+    match kept {
+        0 => vec![bad(text), next(&advice(failure.code).replace(GOES_ON, ""))],
+        _ => vec![bad(format!("{text}; {} are kept", show_size(kept))), next(advice(failure.code))],
     }
-    let next = format!("  {}", advice(failure.code));
-    vec![Said::new(Tone::Bad, Weight::Always, text), Said::new(Tone::Dim, Weight::Always, next)]
+}
+
+/// The same about one that is whole and has the wrong digest: where it is wrong nobody knows.
+fn wrong_whole(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
+    let stay = format!(
+        "{} stay in the .part file: with the right checksum the same command goes on from them, with this one it \
+         fetches them again.",
+        show_size(kept)
+    );
+    let text = format!("{name}: {}; it did not get its name", reason(failure));
+    vec![bad(text), next(advice(failure.code)), next(&stay)]
+}
+
+fn bad(text: String) -> Said {
+    Said::new(Tone::Bad, Weight::Always, text)
+}
+
+fn next(text: &str) -> Said {
+    Said::new(Tone::Dim, Weight::Always, format!("  {text}"))
 }
 
 /// `server busy [busy]`.
@@ -244,8 +332,16 @@ pub(crate) fn reason(failure: &Failure) -> String {
 
 /// `waiting 3 s: server busy [busy]`.
 pub(crate) fn waiting(failure: &Failure, retry_in: Duration) -> String {
-    let seconds = retry_in.as_millis().div_ceil(1000);
-    format!("waiting {seconds} s: {}", reason(failure))
+    format!("{}: {}", waiting_for(retry_in), reason(failure))
+}
+
+/// `waiting 3 s`; for something that nobody knows the end of `waiting`.
+pub(crate) fn waiting_for(retry_in: Duration) -> String {
+    // To the nearest second: a wait of 1 s and a little for the dice is none of 2 s.
+    match retry_in.as_millis() {
+        0 => "waiting".to_owned(),
+        millis => format!("waiting {} s", ((millis + 500) / 1000).max(1)),
+    }
 }
 
 /// What a download does when it does not simply fetch.
@@ -301,9 +397,117 @@ mod tests {
         let said = board.event(1, &completed(Proof::Validator, false, 2 << 20), 3 * SECOND);
         assert_eq!(
             texts(&said),
-            ["a.iso: done, 3.0 MiB in 2s (1.0 MiB/s), 1.0 MiB of it from before; one version all along"]
+            [
+                "a.iso: done, 3.0 MiB: 1.0 MiB from before, 2.0 MiB received in 2s (1.0 MiB/s); one version all along"
+            ]
         );
         assert_eq!((board.done, board.active().count()), (1, 0));
+    }
+
+    #[test]
+    fn what_is_from_before_and_what_was_received_add_up_to_the_length_and_what_was_in_vain() {
+        let (mib, second) = (1u64 << 20, SECOND);
+        for (length, before, received, text) in [
+            (3 * mib, 0, 3 * mib, "3.0 MiB in 1s (3.0 MiB/s)"),
+            (3 * mib, mib, 2 * mib, "3.0 MiB: 1.0 MiB from before, 2.0 MiB received in 1s (2.0 MiB/s)"),
+            // A seam of 4 KiB is no news.
+            (3 * mib, 0, 3 * mib + 4096, "3.0 MiB in 1s (3.0 MiB/s)"),
+            (
+                3 * mib,
+                mib,
+                4 * mib,
+                "3.0 MiB: 1.0 MiB from before, 4.0 MiB received in 1s (4.0 MiB/s), 2.0 MiB of that not needed",
+            ),
+            (2 * mib, 0, 3 * mib, "2.0 MiB: 3.0 MiB received in 1s (3.0 MiB/s), 1.0 MiB of that not needed"),
+            (3 * mib, 3 * mib, 0, "3.0 MiB, all of it from before"),
+            // As cut off these would be 2.0 and 5.9 of 8.0.
+            (
+                8 * mib,
+                2 * mib + 60_000,
+                6 * mib - 60_000,
+                "8.0 MiB: 2.1 MiB from before, 5.9 MiB received in 1s (5.9 MiB/s)",
+            ),
+            (0, 0, 0, "0 B"),
+        ] {
+            assert_eq!(account(length, before, received, second), text);
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_version_that_was_given_up_are_not_called_from_before() {
+        let mut board = board();
+        board.event(1, &EventKind::Started { resumed_from: 1 << 20 }, SECOND);
+        let failure = Failure::new(Code::Changed, "the remote file changed");
+        board.event(1, &EventKind::Restarted { failure }, SECOND);
+        let said = board.event(1, &completed(Proof::Answers, false, 3 << 20), 2 * SECOND);
+        assert_eq!(texts(&said), ["a.iso: done, 3.0 MiB in 1s (3.0 MiB/s)"]);
+    }
+
+    #[test]
+    fn what_becomes_of_bytes_with_a_wrong_digest_is_said() {
+        let failure = Failure::new(Code::DigestMismatch, "the file should have md5=00, but it has md5=11");
+        let said = board().event(1, &EventKind::Failed { failure: failure.clone(), kept: 3 << 20 }, SECOND);
+        let texts = texts(&said);
+        assert_eq!(
+            texts[0],
+            "a.iso: the file should have md5=00, but it has md5=11 [digest-mismatch]; it did not get its name"
+        );
+        assert!(
+            texts[2].contains("3.0 MiB stay in the .part file") && texts[2].contains("fetches them again")
+        );
+        // What went to standard output stays nowhere.
+        let said = board().event(1, &EventKind::Failed { failure: failure.clone(), kept: 0 }, SECOND);
+        assert_eq!(said.len(), 2);
+        // Of pieces only the wrong ones are fetched again.
+        let mut pieces = board();
+        let length = Some(3 << 20);
+        let url = "http://h/a.iso".to_owned();
+        pieces.event(1, &EventKind::Identified { url, length, resumable: true, content_type: None }, SECOND);
+        let said = pieces.event(1, &EventKind::Failed { failure, kept: 2 << 20 }, SECOND);
+        assert!(said.len() == 2 && said[0].text.ends_with("; 2.0 MiB are kept"), "{said:?}");
+    }
+
+    #[test]
+    fn nothing_is_called_kept_that_went_to_standard_output_or_never_came() {
+        let mut to_stdout = Board { to_stdout: true, ..board() };
+        assert_eq!(
+            texts(&to_stdout.event(1, &EventKind::Paused { have: 512 }, SECOND)),
+            ["a.iso: stopped after 512 B"]
+        );
+        let said = board().event(1, &EventKind::Paused { have: 0 }, SECOND);
+        assert_eq!(texts(&said), ["a.iso: stopped, nothing of it is here yet"]);
+        let failure = Failure::new(Code::ConnectionLost, "the connection was lost");
+        let said = board().event(1, &EventKind::Failed { failure: failure.clone(), kept: 0 }, SECOND);
+        assert_eq!(said[1].text, "  Run the same command again.");
+        let said = board().event(1, &EventKind::Failed { failure, kept: 512 }, SECOND);
+        assert_eq!(said[1].text, "  Run the same command again: it goes on from what is here.");
+    }
+
+    #[test]
+    fn why_a_download_was_stopped_by_its_machine_is_said_to_everybody() {
+        let mut board = board();
+        let failure = Failure::new(Code::DiskFull, "there is no room on /data");
+        let waits = EventKind::Waiting { failure, retry_in: SECOND };
+        board.event(1, &waits, SECOND);
+        let said = board.event(1, &EventKind::Paused { have: 512 }, SECOND);
+        assert_eq!(said[0].text, "a.iso: there is no room on /data [disk-full]; 512 B are kept");
+        assert_eq!(said[0].weight, Weight::Always);
+
+        // When there was room again it is not the reason any more.
+        let mut board = self::board();
+        board.event(1, &waits, SECOND);
+        board.event(1, &EventKind::Named { path: "./a.iso".into() }, SECOND);
+        let said = board.event(1, &EventKind::Paused { have: 512 }, SECOND);
+        assert_eq!(texts(&said), ["a.iso: stopped, 512 B are kept"]);
+    }
+
+    #[test]
+    fn a_wait_of_which_nobody_knows_the_end_counts_no_seconds() {
+        let failure = Failure::new(Code::DiskFull, "there is no room");
+        assert_eq!(waiting(&failure, Duration::ZERO), "waiting: there is no room [disk-full]");
+        for (millis, text) in [(1, "waiting 1 s"), (1200, "waiting 1 s"), (1500, "waiting 2 s")] {
+            assert_eq!(waiting_for(Duration::from_millis(millis)), text);
+        }
     }
 
     #[test]

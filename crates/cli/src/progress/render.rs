@@ -1,9 +1,9 @@
 //! The picture of the progress, as lines. Pure: the same board makes the same lines.
 
-use super::board::{Board, Row, state};
+use super::board::{Board, Row, reason, state, waiting_for};
 use super::line::{Field, line};
 use super::map::map;
-use crate::style::{Style, columns, cut};
+use crate::style::{Style, columns, cut, wrap};
 use std::time::Duration;
 use tidegate_core::message::{Phase, Progress};
 use tidegate_core::units::{show_duration, show_rate, show_size};
@@ -20,10 +20,27 @@ pub(crate) fn render(board: &Board, width: usize, height: usize, maps: bool, sty
     let height = height.max(1);
     let room = height.saturating_sub(usize::from(many) + 1).max(1);
     let mut hidden = 0usize;
-    for (_, row) in board.active() {
-        let mut block = vec![row_line(row, width, style)];
-        if let Some(progress) = row.progress.as_ref().filter(|_| maps) {
-            block.extend(Some(map(progress, width, style)).filter(|map| !map.is_empty()));
+    let blocks: Vec<(&Row, Vec<String>)> = board
+        .active()
+        .map(|(_, row)| {
+            let map = row.progress.as_ref().filter(|_| maps).map(|progress| map(progress, width, style));
+            (
+                row,
+                [Some(row_line(row, width, style)), map.filter(|map| !map.is_empty())]
+                    .into_iter()
+                    .flatten()
+                    .collect(),
+            )
+        })
+        .collect();
+    // Lines that no download needs say why one waits, which is never cut off there.
+    let mut spare = room.saturating_sub(blocks.iter().map(|(_, block)| block.len()).sum());
+    for (row, mut block) in blocks {
+        let (line, cause) = row_with_cause(row, width, style);
+        if cause.len() <= spare {
+            spare -= cause.len();
+            block.splice(0..1, [line]);
+            block.extend(cause);
         }
         if hidden > 0 || lines.len() + block.len() > room {
             hidden += 1;
@@ -35,13 +52,18 @@ pub(crate) fn render(board: &Board, width: usize, height: usize, maps: bool, sty
         lines.push(cut(&format!("and {hidden} more"), width, style));
     }
     if many && lines.len() < height {
-        lines.push(cut(&total(board), width, style));
+        lines.push(cut(&total_within(board, width), width, style));
     }
     lines
 }
 
 /// How far all downloads together are, as a sentence.
 pub(crate) fn total(board: &Board) -> String {
+    total_within(board, usize::MAX)
+}
+
+/// The same without its last parts where there is no room for them: a figure is told whole or not at all.
+fn total_within(board: &Board, width: usize) -> String {
     let active = board.active().count();
     let mut parts = vec![format!("{} of {} done", board.done, board.total)];
     for (count, what) in [(board.failed, "failed"), (active, "active"), (board.queued(), "waiting")] {
@@ -56,6 +78,9 @@ pub(crate) fn total(board: &Board) -> String {
         && let Some(left) = left_of_all(board, speed)
     {
         parts.push(format!("{} left", show_left(left)));
+    }
+    while parts.len() > 1 && columns(&parts.join(", ")) > width {
+        parts.pop();
     }
     parts.join(", ")
 }
@@ -85,6 +110,29 @@ fn left_of_all(board: &Board, speed: u64) -> Option<Duration> {
 }
 
 fn row_line(row: &Row, width: usize, style: Style) -> String {
+    let state = row.progress.as_ref().and_then(|p| Some(shorten(&p.phase, state(&p.phase)?, width, style)));
+    row_saying(row, state, width, style)
+}
+
+/// The line of a download, and lines below it with the reason for its wait if that does not fit beside it.
+fn row_with_cause(row: &Row, width: usize, style: Style) -> (String, Vec<String>) {
+    let line = row_line(row, width, style);
+    let Some(Phase::Waiting { failure, retry_in }) = row.progress.as_ref().map(|p| &p.phase) else {
+        return (line, Vec::new());
+    };
+    let reason = reason(failure);
+    if line.contains(&reason) {
+        return (line, Vec::new());
+    }
+    let cause = wrap(&format!("  {reason}"), width, 0);
+    // What is one word and wider than the terminal would break the picture.
+    if cause.iter().any(|line| columns(line) > width) {
+        return (line, Vec::new());
+    }
+    (row_saying(row, Some(waiting_for(*retry_in)), width, style), cause)
+}
+
+fn row_saying(row: &Row, state: Option<String>, width: usize, style: Style) -> String {
     let Some(progress) = &row.progress else {
         return line(&row.name, None, &[Field::elastic(0, "begins".to_owned())], width, style);
     };
@@ -94,8 +142,8 @@ fn row_line(row: &Row, width: usize, style: Style) -> String {
         fields.push(Field::rigid(0, format!("{:>6}", percent(done))));
     }
     fields.push(Field::rigid(4, amount(progress)));
-    match state(&progress.phase) {
-        Some(state) => fields.push(Field::elastic(1, shorten(&progress.phase, state, width, style))),
+    match state {
+        Some(state) => fields.push(Field::elastic(1, state)),
         None => {
             fields.push(Field::rigid(1, format!("{:>12}", show_rate(progress.speed))));
             if let Some(left) = progress.left {
@@ -117,8 +165,7 @@ fn shorten(phase: &Phase, state: String, width: usize, style: Style) -> String {
     if columns(&state) <= room {
         return state;
     }
-    let seconds = retry_in.as_millis().div_ceil(1000);
-    let ends = (format!("waiting {seconds} s"), format!(" [{}]", failure.code));
+    let ends = (waiting_for(*retry_in), format!(" [{}]", failure.code));
     let message = crate::style::harmless(failure.message.trim_end_matches('.'));
     match room.checked_sub(columns(&ends.0) + columns(&ends.1) + 2).filter(|left| *left >= 8) {
         Some(left) => format!("{}: {}{}", ends.0, cut(&message, left, style), ends.1),
@@ -229,9 +276,35 @@ mod tests {
         let board = board(&[("a.iso", waiting())], 0);
         assert_eq!(
             render(&board, 80, 24, false, Style::PLAIN),
-            ["a.iso  [#####------]   50.0%  waiting 3 s: the server is busy (503 Ser... [busy]"]
+            [
+                "a.iso    [##############--------------]   50.0%  1.0 GiB of 2.0 GiB  waiting 2 s",
+                "  the server is busy (503 Service Unavailable) [busy]"
+            ]
         );
-        assert_eq!(render(&board, 40, 24, false, Style::PLAIN), ["a.iso          50.0%  waiting 3 s [busy]"]);
+        assert_eq!(
+            render(&board, 40, 24, false, Style::PLAIN),
+            [
+                "a.iso  [#####-----]   50.0%  waiting 2 s",
+                "  the server is busy (503 Service",
+                "  Unavailable) [busy]"
+            ]
+        );
+        // With no line to spare a part of it is better than nothing.
+        let cut = "a.iso  [#####------]   50.0%  waiting 2 s: the server is busy (503 Ser... [busy]";
+        assert_eq!(render(&board, 80, 2, false, Style::PLAIN), [cut]);
+    }
+
+    #[test]
+    fn a_wait_for_room_is_not_shown_as_asking_the_server() {
+        let mut board = board(&[("a.iso", progress(Phase::Probing, 0, None, 0, None))], 0);
+        let failure = Failure::new(Code::DiskFull, "there is no room on /data");
+        board.event(0, &EventKind::Waiting { failure, retry_in: Duration::from_secs(1) }, Duration::ZERO);
+        board.progress(0, progress(Phase::Probing, 0, None, 0, None));
+        let lines = render(&board, 80, 24, false, Style::PLAIN);
+        assert!(lines[0].contains("waiting: there is no room on /data [disk-full]"), "{lines:?}");
+        board.progress(0, progress(Phase::Fetching, 1, Some(2), 0, None));
+        board.progress(0, progress(Phase::Probing, 1, Some(2), 0, None));
+        assert!(render(&board, 80, 24, false, Style::PLAIN)[0].contains("asking the server"));
     }
 
     #[test]
@@ -271,8 +344,14 @@ mod tests {
             Duration::ZERO,
         );
         let lines = render(&board, 80, 24, false, Style::PLAIN);
-        assert_eq!(lines.len(), 4, "{lines:#?}");
-        assert_eq!(lines[3], "0 of 9 done, 1 failed, 3 active, 5 waiting, 36.0 MiB/s");
+        assert_eq!(lines.len(), 5, "{lines:#?}");
+        assert_eq!(lines[3], "  the server is busy (503 Service Unavailable) [busy]");
+        assert_eq!(lines[4], "0 of 9 done, 1 failed, 3 active, 5 waiting, 36.0 MiB/s");
+        let narrow = render(&board, 40, 24, false, Style::PLAIN);
+        assert_eq!(narrow.last().map(String::as_str), Some("0 of 9 done, 1 failed, 3 active"));
+        // No reason pushes a file out of sight.
+        let lines = render(&board, 80, 5, false, Style::PLAIN);
+        assert!(lines.len() == 4 && lines[2].starts_with("c.iso"), "{lines:#?}");
     }
 
     #[test]

@@ -48,6 +48,8 @@ impl<W: Write> Terminal<W> {
         self.last = Some(now);
         let mut text = String::new();
         if self.drawn.iter().all(|line| *line <= width) {
+            // What was typed meanwhile, a ^C for example, stands where the cursor was left.
+            text.push('\r');
             if !self.drawn.is_empty() {
                 // Writing to a String does not fail.
                 let _ = write!(text, "\x1b[{}A", self.drawn.len());
@@ -80,8 +82,8 @@ mod tests {
     /// As much of a terminal as is drawn on: it knows going up, clearing a line, clearing what is below.
     fn screen(bytes: &[u8]) -> Vec<String> {
         let text = String::from_utf8(bytes.to_vec()).unwrap();
-        let mut lines = vec![String::new()];
-        let mut at = 0usize;
+        let mut lines: Vec<Vec<char>> = vec![Vec::new()];
+        let (mut at, mut column) = (0usize, 0usize);
         let mut rest = text.as_str();
         while let Some(c) = rest.chars().next() {
             rest = &rest[c.len_utf8()..];
@@ -91,26 +93,31 @@ mod tests {
                     match (&rest[1..end], &rest[end..=end]) {
                         (count, "A") => at = at.checked_sub(count.parse().unwrap()).unwrap(),
                         ("2", "K") => lines[at].clear(),
-                        ("", "J") => lines.truncate(at + 1),
+                        ("", "J") => {
+                            lines.truncate(at + 1);
+                            lines[at].truncate(column);
+                        }
                         other => panic!("{other:?}"),
                     }
                     rest = &rest[end + 1..];
-                    if lines.len() == at + 1 {
-                        lines[at].clear();
-                    }
                 }
                 '\n' => {
                     at += 1;
                     if lines.len() == at {
-                        lines.push(String::new());
+                        lines.push(Vec::new());
                     }
                 }
-                '\r' => {}
-                c => lines[at].push(c),
+                '\r' => column = 0,
+                c => {
+                    let line = &mut lines[at];
+                    line.resize(line.len().max(column + 1), ' ');
+                    line[column] = c;
+                    column += 1;
+                }
             }
         }
-        assert_eq!(lines.pop().as_deref(), Some(""), "the cursor stands on a line of its own");
-        lines
+        assert_eq!(lines.pop(), Some(Vec::new()), "the cursor stands on a line of its own");
+        lines.into_iter().map(String::from_iter).collect()
     }
 
     fn draw(steps: &[(&[&str], &[&str], usize)]) -> Vec<String> {
@@ -133,6 +140,17 @@ mod tests {
         let steps: [(&[&str], &[&str], usize); 3] =
             [(&[], &["a 1", "b 1"], 80), (&["a done"], &["b 2"], 80), (&["b done"], &[], 80)];
         assert_eq!(draw(&steps), ["a done", "b done"]);
+    }
+
+    #[test]
+    fn what_was_typed_meanwhile_moves_nothing() {
+        let mut terminal = Terminal::new(Vec::new());
+        terminal.draw(&[], &["a 1".to_owned()], 80, Duration::ZERO).unwrap();
+        terminal.out.extend(b"^C");
+        terminal.draw(&[], &["a 2".to_owned()], 80, Duration::ZERO).unwrap();
+        terminal.out.extend(b"^C");
+        terminal.draw(&["a stopped".to_owned()], &[], 80, Duration::ZERO).unwrap();
+        assert_eq!(screen(&terminal.out), ["a stopped"]);
     }
 
     #[test]

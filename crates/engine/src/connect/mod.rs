@@ -21,7 +21,7 @@ pub use stream::{Duplex, Stream};
 pub use tidegate_core::no_proxy::NoProxy;
 pub use tls::TlsConfig;
 
-use crate::failure::{FetchError, Step};
+use crate::failure::{FetchError, Step, in_words};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -74,6 +74,8 @@ pub struct NetworkConfig {
 /// Finds the addresses of names.
 pub trait Resolve: Send + Sync + fmt::Debug {
     /// The addresses of `host`, the preferred first. `host` is a name, never an address.
+    ///
+    /// An error of the kind `NotFound` is an answer: there is no such name. Any other may pass.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Boxed<'a, io::Result<Vec<SocketAddr>>>;
 }
 
@@ -145,19 +147,23 @@ impl Network {
     /// The addresses of a host that may be used, families alternating, at most 16.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, FetchError> {
         let Shared { family, resolver, .. } = &*self.shared;
-        let fail = |why: String| FetchError::Resolve { host: host.to_owned(), why };
+        let fail = |why: String, unknown| FetchError::Resolve { host: host.to_owned(), why, unknown };
         let found = match host.parse::<IpAddr>() {
             Ok(ip) => vec![SocketAddr::new(ip, port)],
-            Err(_) => resolver.resolve(host, port).await.map_err(|e| fail(e.to_string()))?,
+            Err(_) => resolver
+                .resolve(host, port)
+                .await
+                .map_err(|e| fail(e.to_string(), e.kind() == io::ErrorKind::NotFound))?,
         };
         let none = found.is_empty();
         let usable = happy::interleave(found.into_iter().filter(|a| family.allows(a)));
         if usable.is_empty() {
-            return Err(fail(match family {
-                Family::V4 if !none => "it has no IPv4 address".to_owned(),
-                Family::V6 if !none => "it has no IPv6 address".to_owned(),
-                _ => "it has no address".to_owned(),
-            }));
+            let why = match family {
+                Family::V4 if !none => "it has no IPv4 address",
+                Family::V6 if !none => "it has no IPv6 address",
+                _ => "it has no address",
+            };
+            return Err(fail(why.to_owned(), true));
         }
         Ok(usable)
     }
@@ -299,11 +305,14 @@ impl Attempt<'_> {
         self.at(Step::Connecting);
         let dialer = &*self.network.shared.dialer;
         happy::race(dialer, &addresses, self.receive_buffer).await.map_err(|(address, source)| {
+            let (host, said) = (authority(host, port), in_words(&source));
             let why = match addresses.len() {
-                1 => format!("{address}: {source}"),
-                n => format!("{n} addresses were tried, the last was {address}: {source}"),
+                // An address as the host is not told twice.
+                1 if host == address.to_string() => said,
+                1 => format!("{address}: {said}"),
+                n => format!("{n} addresses were tried, the last was {address}: {said}"),
             };
-            FetchError::Connect { host: authority(host, port), why, source }
+            FetchError::Connect { host, why, source }
         })
     }
 
