@@ -4,7 +4,7 @@
 //! connections share, and the connections that wait to be used again. It writes inline: while a disk
 //! hangs in a write, this thread hangs with it, and only the downloads on that disk wait.
 
-use crate::connect::{Endpoint, Network, Stream};
+use crate::connect::{Endpoint, Form, Network, Stream};
 use crate::limiter::RateLimiter;
 use crate::splice::Pipe;
 use std::cell::RefCell;
@@ -52,8 +52,8 @@ pub(crate) fn with_buffers<R>(f: impl FnOnce(&mut Buffers) -> R) -> R {
     })
 }
 
-/// A connection that waits to be used again, whether requests on it name the whole URL, and since when.
-type Idle = (Stream, bool, Instant);
+/// A connection that waits to be used again, what requests on it must be like, and since when.
+type Idle = (Stream, Form, Instant);
 
 /// What the fetches of a data thread share.
 #[derive(Debug)]
@@ -69,24 +69,24 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A connection that carried an answer before, and whether requests on it name the whole URL.
-    pub(crate) fn take_idle(&self, endpoint: &Endpoint) -> Option<(Stream, bool)> {
+    /// A connection that carried an answer before, and what requests on it must be like.
+    pub(crate) fn take_idle(&self, endpoint: &Endpoint) -> Option<(Stream, Form)> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle.get_mut(endpoint)?;
-        while let Some((stream, absolute_form, since)) = kept.pop() {
+        while let Some((stream, form, since)) = kept.pop() {
             if since.elapsed() < IDLE_FOR {
-                return Some((stream, absolute_form));
+                return Some((stream, form));
             }
         }
         None
     }
 
     /// Keeps a connection for use again.
-    pub(crate) fn keep_idle(&self, endpoint: &Endpoint, stream: Stream, absolute_form: bool) {
+    pub(crate) fn keep_idle(&self, endpoint: &Endpoint, stream: Stream, form: Form) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let count: usize = idle.values().map(Vec::len).sum();
         if count < MOST_IDLE {
-            idle.entry(endpoint.clone()).or_default().push((stream, absolute_form, Instant::now()));
+            idle.entry(endpoint.clone()).or_default().push((stream, form, Instant::now()));
         }
     }
 

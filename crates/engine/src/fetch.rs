@@ -5,7 +5,7 @@
 //! behind it, a tail that two connections bring, and a whole answer over the remains of another are
 //! all the same few lines, and a byte of another version is found wherever the two meet.
 
-use crate::connect::{ConnectOptions, Endpoint, Stream, connect};
+use crate::connect::{ConnectOptions, Connected, Endpoint, Form, Stream, connect};
 use crate::data::{BUFFER, Buffers, Shared, with_buffers};
 use crate::decode::{Coding, Decoder};
 use crate::failure::FetchError;
@@ -174,7 +174,7 @@ impl From<FetchError> for Stop {
 struct Kept {
     stream: Stream,
     endpoint: Endpoint,
-    absolute_form: bool,
+    form: Form,
     body: Body,
 }
 
@@ -188,7 +188,7 @@ impl Kept {
         }
         if self.body.is_reusable() {
             let stream = std::mem::replace(&mut self.stream, Stream::simulated(tokio::io::empty()));
-            shared.keep_idle(&self.endpoint, stream, self.absolute_form);
+            shared.keep_idle(&self.endpoint, stream, self.form.clone());
         }
     }
 
@@ -219,7 +219,7 @@ impl Kept {
 /// The whole of one request; `Ok(None)` if its answer was not wanted.
 async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Option<End>, Stop> {
     let endpoint = Endpoint::of(&job.url)?;
-    let (mut stream, absolute_form, head, buffer) = ask(job, shared, &endpoint).await?;
+    let (mut stream, form, head, buffer) = ask(job, shared, &endpoint).await?;
     let now =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
     let answer = Answer::parse(head.status, head.http10, &head.headers, now);
@@ -233,7 +233,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     let Verdict::Accept { body: plan, version } = verdict else {
         let step = body.compact(&mut leftover)?;
         if step.consumed == leftover.len() {
-            *kept = Some(Kept { stream, endpoint, absolute_form, body });
+            *kept = Some(Kept { stream, endpoint, form, body });
         }
         return Ok(None);
     };
@@ -244,7 +244,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     }
     let mut writer = Writer::new(job, shared, &plan, version);
     let end = writer.take_body(&mut stream, &mut body, &mut leftover).await?;
-    *kept = Some(Kept { stream, endpoint, absolute_form, body });
+    *kept = Some(Kept { stream, endpoint, form, body });
     Ok(Some(end))
 }
 
@@ -253,21 +253,23 @@ async fn ask(
     job: &Job,
     shared: &Shared,
     endpoint: &Endpoint,
-) -> Result<(Stream, bool, Head, HeadBuffer), Stop> {
+) -> Result<(Stream, Form, Head, HeadBuffer), Stop> {
     let mut kept = shared.take_idle(endpoint);
     loop {
         let reused = kept.is_some();
-        let (mut stream, absolute_form, proxy_authorization) = match kept.take() {
-            Some((stream, absolute_form)) => (stream, absolute_form, None),
+        let (mut stream, form) = match kept.take() {
+            Some(kept) => kept,
             None => {
                 let options = ConnectOptions { timeout: job.connect_timeout, receive_buffer: None };
-                let made = connect(&shared.network, endpoint, options).await?;
-                (made.stream, made.absolute_form, made.proxy_authorization)
+                let Connected { stream, form, .. } = connect(&shared.network, endpoint, options).await?;
+                (stream, form)
             }
         };
         let mut headers = job.headers.clone();
-        headers.extend(proxy_authorization.map(|value| ("Proxy-Authorization".to_owned(), value)));
-        let request = encode_request(&RequestLine { url: &job.url, absolute_form }, &headers)?;
+        let for_the_proxy = form.proxy_authorization();
+        headers.extend(for_the_proxy.map(|value| ("Proxy-Authorization".to_owned(), value.to_owned())));
+        let line = RequestLine { url: &job.url, absolute_form: form.is_absolute() };
+        let request = encode_request(&line, &headers)?;
         let mut buffer = HeadBuffer::new(reused);
         let sent = async {
             stream.write_all(&request).await?;
@@ -278,7 +280,7 @@ async fn ask(
             Err(error) => Err(FetchError::from_io(error, &endpoint.host, reused, true)),
         };
         match outcome {
-            Ok(head) => return Ok((stream, absolute_form, head, buffer)),
+            Ok(head) => return Ok((stream, form, head, buffer)),
             // The server had closed a kept connection: that says nothing of the server.
             Err(error) if error.was_idle_close() => kept = shared.take_idle(endpoint),
             Err(error) => return Err(error.into()),

@@ -4,7 +4,7 @@
 //! loopback addresses lead to themselves, and everything else is refused.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +20,10 @@ use crate::wire::{Way, Wire};
 
 /// How long a proxy tries to reach a target.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long it waits for a target to say something.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest line, and about the longest head, of an answer that it carries.
+const MOST_LINE: u64 = 64 << 10;
 /// Requests remembered.
 const LOG: usize = 65_536;
 
@@ -83,6 +87,7 @@ pub struct ProxyBuilder {
     credentials: Option<(String, String)>,
     refusal: Option<u16>,
     silent: bool,
+    keeps: bool,
     names: BTreeMap<String, SocketAddr>,
 }
 
@@ -97,6 +102,13 @@ impl ProxyBuilder {
     /// SOCKS5 (2 not allowed, 4 host unreachable, 5 refused).
     pub fn refuses(mut self, answer: u16) -> Self {
         self.refusal = Some(answer);
+        self
+    }
+
+    /// Keeps connections after plain requests whose answer tells its length. Each request must carry the
+    /// credentials, since the proxy remembers nobody; else every connection ends with its answer.
+    pub fn keeps_connections(mut self) -> Self {
+        self.keeps = true;
         self
     }
 
@@ -198,7 +210,14 @@ impl Drop for Proxy {
 }
 
 fn builder(kind: Kind) -> ProxyBuilder {
-    ProxyBuilder { kind, credentials: None, refusal: None, silent: false, names: BTreeMap::new() }
+    ProxyBuilder {
+        kind,
+        credentials: None,
+        refusal: None,
+        silent: false,
+        keeps: false,
+        names: BTreeMap::new(),
+    }
 }
 
 struct Core {
@@ -308,6 +327,14 @@ impl Core {
                 }
             };
             self.note(by, &host, port, user, 200);
+            if self.plan.keeps && by == AskedBy::AbsoluteTarget {
+                upstream.write_all(&forwarded(&head, &path))?;
+                if self.carry_one(&mut wire, upstream)? {
+                    continue;
+                }
+                wire.finish();
+                return Ok(());
+            }
             match by {
                 AskedBy::Connect => wire.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?,
                 _ => upstream.write_all(&forwarded(&head, &path))?,
@@ -316,6 +343,48 @@ impl Core {
             upstream.write_all(&buffer)?;
             return self.relay(wire, &upstream);
         }
+    }
+
+    /// Carries one answer to the client. Whether the connection to the client can go on after it.
+    fn carry_one(&self, wire: &mut Wire, upstream: TcpStream) -> io::Result<bool> {
+        upstream.set_read_timeout(Some(PATIENCE))?;
+        let mut upstream = io::BufReader::new(upstream);
+        let (mut head, mut length) = (String::new(), None);
+        loop {
+            let mut line = String::new();
+            // A head that does not end is none.
+            if (&mut upstream).take(MOST_LINE).read_line(&mut line)? == 0 || head.len() as u64 > MOST_LINE {
+                return Ok(false);
+            }
+            let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse::<u64>().ok();
+            }
+            if name.eq_ignore_ascii_case("connection") {
+                continue;
+            }
+            if line == "\r\n" {
+                break;
+            }
+            head.push_str(&line);
+        }
+        let keeps = length.is_some();
+        let connection = if keeps { "keep-alive" } else { "close" };
+        wire.write_all(format!("{head}Connection: {connection}\r\n\r\n").as_bytes())?;
+        let mut left = length.unwrap_or(u64::MAX);
+        let mut buffer = vec![0; 64 << 10];
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+            let count = upstream.read(&mut buffer[..most])?;
+            if count == 0 {
+                // Less than it said: the client must see the same.
+                return Ok(false);
+            }
+            wire.write_all(&buffer[..count])?;
+            self.count(|state| state.bytes_down += count as u64);
+            left -= count as u64;
+        }
+        Ok(keeps)
     }
 
     fn serve_socks(&self, mut wire: Wire) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::common::{Ended, N, Place, Running, USUAL, b, played};
 use tidegate_testkit::proxy::AskedBy;
+use tidegate_testkit::resource::Ranges;
 use tidegate_testkit::tls::Tls;
 use tidegate_testkit::{Ending, Origin, Proxy, Resource};
 
@@ -35,6 +36,32 @@ fn an_http_proxy_is_asked_for_plain_urls_and_for_tunnels() {
         let requests = origin.requests();
         assert!(!requests.is_empty() && requests.iter().all(|request| !request.has("proxy-authorization")));
     }
+}
+
+#[test]
+fn a_kept_connection_to_a_proxy_carries_the_login_in_each_request() {
+    // The whole breaks off, and ranges of at most 256 KiB bring the rest: one connection, again and again.
+    let file = Resource::new(b())
+        .ranges(Ranges::Capped(256 << 10))
+        .hook_on(200, |_, answer| answer.cut_after(256 << 10, Ending::Reset));
+    let origin = Origin::serve(file).unwrap();
+    let proxy = Proxy::http()
+        .credentials("tide", "p@ss:word")
+        .map(HOST, origin.address())
+        .keeps_connections()
+        .start()
+        .unwrap();
+    let place = Place::new();
+    let url = origin.entry_url().replace("127.0.0.1", HOST);
+    let words = ["--connections", "1", "--retry-wait", "100ms", "--proxy", &with_password(&proxy), &url];
+    place.get(&words).done();
+    place.holds_only("file.bin", &b());
+    let counters = proxy.counters();
+    let asked = counters.asked.len() as u64;
+    assert_eq!(counters.unauthorised, 0, "{counters:?}");
+    assert!(asked >= 16 && counters.connects <= asked / 4, "the probe is blind: {counters:?}");
+    assert!(counters.asked.iter().all(|one| one.user.as_deref() == Some("tide") && one.answer == 200));
+    assert!(origin.requests().iter().all(|request| !request.has("proxy-authorization")));
 }
 
 #[test]

@@ -226,16 +226,52 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Who reads the requests on a connection first, and what it needs to see in each.
+#[derive(Clone, Eq, PartialEq)]
+pub enum Form {
+    /// The endpoint: a request names the path.
+    Origin,
+    /// An HTTP proxy: a request names the whole URL.
+    Absolute {
+        /// The value of `Proxy-Authorization`, if any. A secret for the proxy alone, and one that belongs
+        /// to each request: a proxy remembers nobody from one request to the next.
+        proxy_authorization: Option<String>,
+    },
+}
+
+impl Form {
+    /// Whether requests name the whole URL.
+    pub fn is_absolute(&self) -> bool {
+        matches!(self, Self::Absolute { .. })
+    }
+
+    /// The value of `Proxy-Authorization` that each request must carry, if any.
+    pub fn proxy_authorization(&self) -> Option<&str> {
+        match self {
+            Self::Origin => None,
+            Self::Absolute { proxy_authorization } => proxy_authorization.as_deref(),
+        }
+    }
+}
+
+/// Shows no secret.
+impl fmt::Debug for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Origin => "Origin",
+            Self::Absolute { proxy_authorization: None } => "Absolute",
+            Self::Absolute { proxy_authorization: Some(_) } => "Absolute(with credentials)",
+        })
+    }
+}
+
 /// A connection over which the endpoint can be asked.
 #[derive(Debug)]
 pub struct Connected {
     /// The connection, TLS done.
     pub stream: Stream,
-    /// Requests must carry the whole URL: an HTTP proxy reads them.
-    pub absolute_form: bool,
-    /// The value of `Proxy-Authorization` that each request must carry, if any. A secret, for the
-    /// proxy alone: it is only set together with `absolute_form`.
-    pub proxy_authorization: Option<String>,
+    /// What each request on it must be like, the first and all later ones.
+    pub form: Form,
     /// The other end of the socket: the proxy, if there is one.
     pub peer: Option<SocketAddr>,
 }
@@ -282,20 +318,23 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     async fn run(&self, endpoint: &Endpoint) -> Result<Connected, FetchError> {
         let shared = &*self.network.shared;
-        let (mut stream, absolute_form, proxy_authorization) = match shared.proxies.choose(endpoint) {
-            None => (self.dial(&endpoint.host, endpoint.port).await?, false, None),
+        let (mut stream, form) = match shared.proxies.choose(endpoint) {
+            None => (self.dial(&endpoint.host, endpoint.port).await?, Form::Origin),
             Some(proxy) if proxy.is_socks() => {
-                (socks::reach_endpoint(self, proxy, endpoint).await?, false, None)
+                (socks::reach_endpoint(self, proxy, endpoint).await?, Form::Origin)
             }
-            Some(proxy) if endpoint.https => (proxy::tunnel(self, proxy, endpoint).await?, false, None),
-            Some(proxy) => (proxy::reach(self, proxy).await?, true, proxy.authorization()),
+            Some(proxy) if endpoint.https => (proxy::tunnel(self, proxy, endpoint).await?, Form::Origin),
+            Some(proxy) => {
+                let proxy_authorization = proxy.authorization();
+                (proxy::reach(self, proxy).await?, Form::Absolute { proxy_authorization })
+            }
         };
         if endpoint.https {
             self.at(Step::Securing);
             stream = shared.tls.secure(stream, &endpoint.host, tls::With::Origin).await?;
         }
         let peer = stream.peer();
-        Ok(Connected { stream, absolute_form, proxy_authorization, peer })
+        Ok(Connected { stream, form, peer })
     }
 
     /// A plain connection to one of the addresses of a host.

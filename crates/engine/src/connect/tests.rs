@@ -156,7 +156,7 @@ async fn tls_with_a_trusted_certificate_connects() {
         let connected = connect(&network, &endpoint(true, "files.example", port), OPTIONS).await.unwrap();
         assert!(connected.stream.is_tls() && connected.stream.tcp().is_none());
         assert_eq!(connected.peer.unwrap().port(), port);
-        assert!(!connected.absolute_form && connected.proxy_authorization.is_none());
+        assert_eq!(connected.form, Form::Origin);
         echoes(connected.stream).await;
     }
 }
@@ -410,8 +410,9 @@ async fn http_through_an_http_proxy_is_asked_in_absolute_form_with_credentials_f
     let proxies = Proxies::parse(Some(&format!("me:pw@proxy.example:{port}")), None, None, None).unwrap();
     let (network, names) = network(NetworkConfig { proxies, ..NetworkConfig::default() });
     let connected = connect(&network, &endpoint(false, "files.example", 80), OPTIONS).await.unwrap();
-    assert!(connected.absolute_form);
-    assert_eq!(connected.proxy_authorization.as_deref(), Some("Basic bWU6cHc="));
+    assert!(connected.form.is_absolute());
+    assert_eq!(connected.form.proxy_authorization(), Some("Basic bWU6cHc="));
+    assert!(!format!("{connected:?}").contains("bWU6cHc="), "{connected:?}");
     assert_eq!(*names.0.lock().unwrap(), ["proxy.example"]);
     echoes(connected.stream).await;
     server.await.unwrap();
@@ -437,7 +438,7 @@ async fn https_through_http_and_https_proxies_is_tunnelled() {
         config.proxies = Proxies::parse(None, Some(&proxy), None, None).unwrap();
         let (network, names) = network(config);
         let connected = connect(&network, &endpoint(true, "files.example", origin), OPTIONS).await.unwrap();
-        assert!(!connected.absolute_form && connected.proxy_authorization.is_none());
+        assert_eq!(connected.form, Form::Origin);
         assert_eq!(*names.0.lock().unwrap(), ["proxy.example"]);
         echoes(connected.stream).await;
         let asked = server.await.unwrap();
@@ -481,7 +482,7 @@ async fn socks_names_are_looked_up_where_the_scheme_says() {
         let proxies = Proxies::parse(None, None, Some(&proxy), None).unwrap();
         let (network, names) = network(NetworkConfig { proxies, ..NetworkConfig::default() });
         let connected = connect(&network, &endpoint(false, "files.example", 80), OPTIONS).await.unwrap();
-        assert!(!connected.absolute_form);
+        assert_eq!(connected.form, Form::Origin);
         echoes(connected.stream).await;
         let asked = server.await.unwrap();
         if by_proxy {
@@ -501,7 +502,7 @@ async fn a_host_that_needs_no_proxy_is_reached_without() {
     let proxies = Proxies::parse(Some("127.0.0.1:1"), None, None, Some(".example")).unwrap();
     let (network, _) = network(NetworkConfig { proxies, ..NetworkConfig::default() });
     let connected = connect(&network, &endpoint(false, "files.example", port), OPTIONS).await.unwrap();
-    assert!(!connected.absolute_form);
+    assert_eq!(connected.form, Form::Origin);
     echoes(connected.stream).await;
     server.await.unwrap();
     let error = connect(&network, &endpoint(false, "files.other", port), OPTIONS).await.unwrap_err();
