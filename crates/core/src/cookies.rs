@@ -10,7 +10,13 @@
 //!   sites below that suffix can set cookies for each other.
 //! - An address, and a host without a dot, only ever get their own cookies.
 //!
-//! What differs from browsers: a cookie whose `Max-Age` or `Expires` cannot be read is refused (a browser
+//! What a server sets belongs to the server: it goes back to the origin (scheme, host and port) that set it,
+//! and to no other, though RFC 6265 would send it to every port of the host. Only a cookie that was set over
+//! `https` for a whole domain, as by a site where one logs in for others, goes to that domain's other hosts too,
+//! and then over `https` at its usual port. Cookies from a file follow the RFC as it is: a file names no ports,
+//! and the user chose to send what is in it.
+//!
+//! What differs from browsers besides: a cookie whose `Max-Age` or `Expires` cannot be read is refused (a browser
 //! ignores the attribute), and `SameSite` and `Partitioned` mean nothing, as there are no pages.
 
 mod date;
@@ -22,7 +28,7 @@ pub use netscape::{FromNetscape, MAX_FILE_BYTES};
 
 use std::collections::BTreeMap;
 use std::fmt;
-use url::Url;
+use url::{Origin, Url};
 
 /// The longest name and value together, in bytes.
 pub const MAX_COOKIE: usize = 4096;
@@ -56,6 +62,8 @@ pub struct Cookie {
     http_only: bool,
     /// Unix seconds.
     expires: Option<i64>,
+    /// Who set it; `None` for one from a file, which does not tell.
+    home: Option<Origin>,
     /// Its place among all cookies that the jar ever took.
     created: u64,
 }
@@ -91,6 +99,7 @@ impl CookieJar {
             .flatten()
             .filter(|c| !c.host_only || c.domain == host)
             .filter(|c| !c.secure || over_tls)
+            .filter(|c| c.is_at_home_at(url))
             .filter(|c| c.is_alive(now) && path_matches(url.path(), &c.path))
             .collect();
         fitting.sort_by_key(|c| (std::cmp::Reverse(c.path.len()), c.created));
@@ -141,8 +150,14 @@ impl CookieJar {
         let domain = cookie.domain.clone();
         let of_domain = self.domains.entry(domain.clone()).or_default();
         let count_before = of_domain.len();
-        let same =
-            |c: &Cookie| c.name == cookie.name && c.path == cookie.path && c.host_only == cookie.host_only;
+        // What one port sets does not take the place of what another did. It does take that of one from a
+        // file, or two of one name would be sent; what others were to get of that is stale by now.
+        let same = |c: &Cookie| {
+            c.name == cookie.name
+                && c.path == cookie.path
+                && c.host_only == cookie.host_only
+                && (c.home.is_none() || c.home == cookie.home)
+        };
         let before = of_domain.iter().position(same).map(|at| of_domain.remove(at));
         if cookie.is_alive(now) {
             cookie.created = before.map_or(self.created, |old| old.created);
@@ -233,6 +248,14 @@ impl Cookie {
 
     fn is_alive(&self, now: i64) -> bool {
         self.expires.is_none_or(|expires| now <= expires)
+    }
+
+    /// Whether it may go where this URL leads, as far as that depends on who set it.
+    fn is_at_home_at(&self, url: &Url) -> bool {
+        let Some(home) = &self.home else { return true };
+        let for_others = !self.host_only && matches!(home, Origin::Tuple(scheme, ..) if scheme == "https");
+        // No port in an `https` URL is 443: another may be somebody else's on the same machine.
+        *home == url.origin() || (for_others && url.scheme() == "https" && url.port().is_none())
     }
 
     /// What its name promises (RFC 6265bis section 4.1.3).

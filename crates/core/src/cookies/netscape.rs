@@ -3,7 +3,8 @@
 //! Each line has seven fields, apart by tabs: domain, whether it is for hosts below it too, path, whether
 //! it is for `https` only, unix seconds of expiry (0: with the session), name, value. A domain with a leading
 //! dot is for hosts below it, too. `#HttpOnly_` before the domain marks a cookie that scripts may not see;
-//! other lines with `#` are comments.
+//! other lines with `#` are comments. It has no place for a port: what is written is for every port of its
+//! host when it is read again.
 
 use super::{Cookie, CookieJar, MAX_COOKIE, domain};
 use std::fmt::Write as _;
@@ -118,6 +119,7 @@ fn cookie(line: &str) -> Result<Option<Cookie>, &'static str> {
         secure: secure.eq_ignore_ascii_case("TRUE"),
         http_only,
         expires: expiry_of(expiry).ok_or("its expiry is not a number")?,
+        home: None,
         created: 0,
     };
     if cookie.keeps_its_promise() { Ok(Some(cookie)) } else { Err("its name promises what it does not keep") }

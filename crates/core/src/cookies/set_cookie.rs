@@ -45,6 +45,7 @@ pub(super) fn parse(url: &Url, set_cookie: &[u8], now: i64) -> Result<Cookie, Co
         secure: asked.secure,
         http_only: asked.http_only,
         expires: asked.max_age.or(asked.expires),
+        home: Some(url.origin()),
         created: 0,
     };
     if cookie.secure && url.scheme() != "https" {

@@ -20,6 +20,11 @@ fn jar(cookies: &[(&str, &str)]) -> CookieJar {
     jar
 }
 
+/// The same cookies as if they had been read from a file.
+fn from_a_file(jar: &CookieJar) -> CookieJar {
+    CookieJar::from_netscape(&jar.to_netscape(NOW), NOW).jar
+}
+
 #[test]
 fn a_cookie_is_read_with_all_its_attributes() {
     // B26. That a host without a dot is host-only is ours.
@@ -139,7 +144,7 @@ fn what_is_not_taken_and_why() {
 }
 
 #[test]
-fn a_cookie_is_sent_where_it_belongs_and_nowhere_else() {
+fn a_cookie_of_a_file_is_sent_where_it_belongs_and_nowhere_else() {
     // B28.
     let domain_wide = ("https://www.aria2.org/downloads/", "a=1; domain=aria2.org; path=/downloads");
     let host_only = ("https://aria2.org/", "a=1");
@@ -168,9 +173,66 @@ fn a_cookie_is_sent_where_it_belongs_and_nowhere_else() {
         (address, "http://192.168.0.1/x", true),
         (address, "http://192.168.0.2/", false),
     ] {
+        let header = from_a_file(&jar(&[cookie])).cookie_header(&url(target), NOW);
+        assert_eq!(header.as_deref(), sent.then_some("a=1"), "{cookie:?} {target}");
+    }
+}
+
+#[test]
+fn a_cookie_that_an_answer_set_goes_to_no_other_origin() {
+    let plain = ("http://www.example.org/", "a=1");
+    let secure = ("https://www.example.org/", "a=1; secure");
+    let not_marked_so = ("https://www.example.org/", "a=1");
+    let own_port = ("https://www.example.org:8443/", "a=1");
+    let plain_for_all = ("http://www.example.org/", "a=1; domain=example.org");
+    let for_all = ("https://login.example.org/", "a=1; domain=example.org");
+    let for_all_from_a_port = ("https://login.example.org:8443/", "a=1; domain=example.org");
+    for (cookie, target, sent) in [
+        (plain, "http://www.example.org/x", true),
+        (plain, "http://www.example.org:80/", true),
+        (plain, "http://www.example.org:8080/", false),
+        (plain, "https://www.example.org/", false),
+        (secure, "https://www.example.org/", true),
+        (secure, "https://www.example.org:8443/", false),
+        (not_marked_so, "https://www.example.org/", true),
+        (not_marked_so, "http://www.example.org/", false),
+        (not_marked_so, "http://www.example.org:443/", false),
+        (own_port, "https://www.example.org:8443/", true),
+        (own_port, "https://www.example.org/", false),
+        (plain_for_all, "http://www.example.org/", true),
+        (plain_for_all, "http://files.example.org/", false),
+        (plain_for_all, "https://files.example.org/", false),
+        // A login for a whole domain, which is how a site lets another ask for the password.
+        (for_all, "https://login.example.org/", true),
+        (for_all, "https://files.example.org/", true),
+        (for_all, "https://example.org/", true),
+        (for_all, "http://login.example.org/", false),
+        (for_all, "http://files.example.org/", false),
+        (for_all, "https://files.example.org:8443/", false),
+        (for_all, "https://example.com/", false),
+        (for_all_from_a_port, "https://login.example.org:8443/", true),
+        (for_all_from_a_port, "https://files.example.org/", true),
+        (for_all_from_a_port, "https://login.example.org:9443/", false),
+    ] {
         let header = jar(&[cookie]).cookie_header(&url(target), NOW);
         assert_eq!(header.as_deref(), sent.then_some("a=1"), "{cookie:?} {target}");
     }
+}
+
+#[test]
+fn one_port_does_not_replace_what_another_set_but_may_renew_what_a_file_holds() {
+    let mut jar = jar(&[("http://h/", "a=80"), ("http://h:8080/", "a=8080")]);
+    let sent = |jar: &CookieJar, target: &str| jar.cookie_header(&url(target), NOW);
+    assert_eq!(sent(&jar, "http://h/").as_deref(), Some("a=80"));
+    assert_eq!(sent(&jar, "http://h:8080/").as_deref(), Some("a=8080"));
+    jar.set(&url("http://h:8080/"), b"a=; max-age=0", NOW).unwrap();
+    assert_eq!((sent(&jar, "http://h/").as_deref(), sent(&jar, "http://h:8080/")), (Some("a=80"), None));
+
+    let mut read = CookieJar::from_netscape("h\tFALSE\t/\tFALSE\t0\ta\told\n", NOW).jar;
+    assert_eq!(sent(&read, "http://h:8080/").as_deref(), Some("a=old"));
+    read.set(&url("http://h:8080/"), b"a=new", NOW).unwrap();
+    assert_eq!(sent(&read, "http://h:8080/").as_deref(), Some("a=new"));
+    assert_eq!(sent(&read, "http://h/"), None);
 }
 
 #[test]
@@ -345,12 +407,11 @@ proptest! {
         let text = jar.to_netscape(now);
         let back = CookieJar::from_netscape(&text, now);
         prop_assert_eq!(&back.skipped, &[]);
-        let plain = |jar: &CookieJar| jar.iter().filter(|c| c.is_alive(now)).map(|c| Cookie { created: 0, ..c.clone() }).collect::<Vec<_>>();
+        let plain = |jar: &CookieJar| jar.iter().filter(|c| c.is_alive(now)).map(|c| Cookie { created: 0, home: None, ..c.clone() }).collect::<Vec<_>>();
         prop_assert_eq!(plain(&back.jar), plain(&jar));
         prop_assert_eq!(back.jar.to_netscape(now), text);
-        for target in ["https://a.example.org/a/b", "http://example.org/", "https://b.a.example.org/c"] {
-            prop_assert_eq!(back.jar.cookie_header(&url(target), now), jar.cookie_header(&url(target), now));
-        }
+        let home = url("https://a.example.org/a/b");
+        prop_assert_eq!(back.jar.cookie_header(&home, now), jar.cookie_header(&home, now));
     }
 
     #[test]
