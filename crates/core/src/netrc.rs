@@ -79,8 +79,7 @@ impl Netrc {
     /// The entry for a host: the first that names it, else the one for the nearest domain that it is
     /// below, else the default.
     pub fn lookup(&self, host: &str) -> Option<&Entry> {
-        let host =
-            host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
+        let host = canonical(host);
         let named = |e: &&Entry| e.machine.as_deref() == Some(host.as_str());
         let above = |e: &&Entry| {
             e.machine
@@ -95,6 +94,17 @@ impl Netrc {
             .or_else(|| entries().rev().filter(above).max_by_key(depth))
             .or_else(|| entries().find(|e| e.machine.is_none()))
     }
+
+    /// The first entry that names this very host: neither one for a domain above it nor the default.
+    pub fn lookup_exact(&self, host: &str) -> Option<&Entry> {
+        let host = canonical(host);
+        self.entries.iter().find(|e| e.machine.as_deref() == Some(host.as_str()))
+    }
+}
+
+/// A host as it is compared: in lower case, without the brackets of IPv6 and the last dot.
+fn canonical(host: &str) -> String {
+    host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase()
 }
 
 impl Entry {

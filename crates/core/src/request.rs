@@ -62,15 +62,36 @@ impl Request {
     }
 }
 
+/// Who named a place. What the user keeps for a host is meant for places that the user named.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NamedBy {
+    /// The user: on a command line, or in a list of URLs.
+    #[default]
+    User,
+    /// A document from somewhere, such as a Metalink file.
+    Document,
+}
+
 /// A place that a file may be fetched from: an `http` or `https` URL with a host.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "WrittenMirror", into = "WrittenMirror")]
 pub struct Mirror {
     url: Url,
+    named_by: NamedBy,
+}
+
+/// A mirror as it is written down.
+#[derive(Serialize, Deserialize)]
+struct WrittenMirror {
+    url: String,
+    #[serde(default)]
+    named_by: NamedBy,
 }
 
 impl Mirror {
-    /// Reads a URL. A text without a scheme that looks like a host (`example.org/file`) means `http`.
+    /// Reads a URL that the user named. A text without a scheme that looks like a host
+    /// (`example.org/file`) means `http`.
     ///
     /// # Errors
     /// `bad-url` with what is wrong with it.
@@ -95,7 +116,18 @@ impl Mirror {
             return Err(bad("it names no host".to_owned()));
         }
         url.set_fragment(None);
-        Ok(Self { url })
+        Ok(Self { url, named_by: NamedBy::User })
+    }
+
+    /// The same place, but only a document names it.
+    #[must_use]
+    pub fn named_by_document(self) -> Self {
+        Self { named_by: NamedBy::Document, ..self }
+    }
+
+    /// Who named it.
+    pub fn named_by(&self) -> NamedBy {
+        self.named_by
     }
 
     /// The URL, which may hold a user name and password: see [`redact`].
@@ -104,16 +136,16 @@ impl Mirror {
     }
 }
 
-impl TryFrom<String> for Mirror {
+impl TryFrom<WrittenMirror> for Mirror {
     type Error = Failure;
-    fn try_from(text: String) -> Result<Self, Failure> {
-        Self::parse(&text)
+    fn try_from(written: WrittenMirror) -> Result<Self, Failure> {
+        Ok(Self { named_by: written.named_by, ..Self::parse(&written.url)? })
     }
 }
 
-impl From<Mirror> for String {
+impl From<Mirror> for WrittenMirror {
     fn from(mirror: Mirror) -> Self {
-        mirror.url.into()
+        Self { url: mirror.url.into(), named_by: mirror.named_by }
     }
 }
 

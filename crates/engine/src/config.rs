@@ -20,7 +20,8 @@ pub struct Config {
     pub network: NetworkConfig,
     /// Cookies at the start; [`crate::EngineHandle::cookies`] tells those of later.
     pub cookies: CookieJar,
-    /// Passwords by host, sent to hosts that a request names.
+    /// Passwords by host: for places that the user named, and over checked https for hosts that answers and
+    /// documents lead to.
     pub netrc: Option<Netrc>,
     /// Another user agent than ours.
     pub user_agent: Option<String>,

@@ -10,7 +10,7 @@ use crate::data::DataThread;
 use crate::fetch::{self, Cell, Job, Report, Reporter, Verdict};
 use crate::hosts::Hosts;
 use crate::limiter::RateLimiter;
-use crate::session::Session;
+use crate::session::{Logins, Session};
 use crate::target::Target;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -190,13 +190,14 @@ impl Control {
             // Fails only when the control thread has ended, and then nobody wants to know.
             let _ = sender.send(Inbox::Report { id, segment, report });
         });
+        let logins = Logins { netrc: config.netrc, certificates_are_checked: !config.network.tls.insecure };
         Self {
             inbox,
             report: Arc::new(report),
             network,
             limiter: RateLimiter::new(&config.limits),
             limits: config.limits,
-            session: Session::new(config.cookies, config.netrc, config.user_agent, config.referer),
+            session: Session::new(config.cookies, logins, config.user_agent, config.referer),
             hosts: Hosts::default(),
             splice: !config.buffered,
             seed: config.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use tidegate_core::auth::{self, Challenge, DigestUse, Strength};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::netrc::Netrc;
-use tidegate_core::request::Credentials;
+use tidegate_core::request::{Credentials, NamedBy};
 use tidegate_core::transfer::Order;
 use tidegate_core::{Answer, Request};
 use url::{Origin, Url};
@@ -22,10 +22,36 @@ const MOST_CHALLENGES: usize = 256;
 /// Headers of the user that say nothing about the user, and so go to every server of a download.
 const HARMLESS: [&str; 5] = ["accept", "accept-language", "cache-control", "pragma", "user-agent"];
 
+/// The user's logins, found by host.
+#[derive(Default)]
+pub(crate) struct Logins {
+    pub(crate) netrc: Option<Netrc>,
+    /// Whether a certificate shows that an `https` host is the one that it is called.
+    pub(crate) certificates_are_checked: bool,
+}
+
+impl Logins {
+    /// The login for where a URL leads. A host that the user named with this scheme and port gets what
+    /// netrc has for it. One that only an answer or a document leads to gets no more than what stands
+    /// under its very name, and only where its certificate shows that it is that host: then nobody
+    /// learns a password but who has it already.
+    fn find(&self, url: &Url, named_by_user: bool) -> Option<Credentials> {
+        let (netrc, host) = (self.netrc.as_ref()?, url.host_str()?);
+        // No port in an `https` URL is 443: another may be somebody else's on the same machine.
+        let shows_its_name = self.certificates_are_checked && url.scheme() == "https" && url.port().is_none();
+        let entry = match (named_by_user, shows_its_name) {
+            (true, _) => netrc.lookup(host),
+            (false, true) => netrc.lookup_exact(host),
+            (false, false) => None,
+        };
+        entry?.credentials()
+    }
+}
+
 /// What is sent along with requests, for the whole engine.
 pub(crate) struct Session {
     pub(crate) cookies: CookieJar,
-    netrc: Option<Netrc>,
+    logins: Logins,
     user_agent: Option<String>,
     referer: Option<Url>,
     /// What an origin asked for, so that it need not ask again; with how often the nonce was used.
@@ -41,11 +67,11 @@ impl std::fmt::Debug for Session {
 impl Session {
     pub(crate) fn new(
         cookies: CookieJar,
-        netrc: Option<Netrc>,
+        logins: Logins,
         user_agent: Option<String>,
         referer: Option<Url>,
     ) -> Self {
-        Self { cookies, netrc, user_agent, referer, challenges: BTreeMap::new() }
+        Self { cookies, logins, user_agent, referer, challenges: BTreeMap::new() }
     }
 
     /// All headers of a request but `Host`.
@@ -139,24 +165,24 @@ impl Session {
     }
 
     /// The credentials for a URL: those given with the request for its first mirror's origin, those in
-    /// a mirror's own URL for that, else netrc's for a host that the user named.
+    /// a mirror's own URL for that, else the user's login for the host.
     fn credentials(&self, request: &Request, url: &Url) -> Option<Credentials> {
         let origin = url.origin();
-        let named = |mirror: &&tidegate_core::Mirror| mirror.url().origin() == origin;
-        let mirror = request.mirrors().iter().find(named)?;
+        let mut of_origin = request.mirrors().iter().filter(|m| m.url().origin() == origin);
         let first = request.mirrors().first().is_some_and(|m| m.url().origin() == origin);
         if let Some(given) = request.credentials.as_ref().filter(|_| first) {
             return Some(given.clone());
         }
-        let own = mirror.url();
-        if !own.username().is_empty() || own.password().is_some() {
+        if let Some(own) = of_origin.clone().next().map(tidegate_core::Mirror::url)
+            && (!own.username().is_empty() || own.password().is_some())
+        {
             let decoded = |text: &str| percent_decode(text);
             return Some(Credentials::Password {
                 user: decoded(own.username()),
                 password: decoded(own.password().unwrap_or_default()),
             });
         }
-        self.netrc.as_ref()?.lookup(url.host_str()?)?.credentials()
+        self.logins.find(url, of_origin.any(|m| m.named_by() == NamedBy::User))
     }
 }
 
@@ -211,7 +237,7 @@ mod tests {
     }
 
     fn session() -> Session {
-        Session::new(CookieJar::new(), None, None, None)
+        Session::new(CookieJar::new(), Logins::default(), None, None)
     }
 
     fn get<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
@@ -257,12 +283,77 @@ mod tests {
         assert!(get(&second, "authorization").unwrap().contains("nc=00000002"));
     }
 
+    /// Whether a login of this netrc is given to `asked` for a request for `urls`.
+    fn gives(netrc: &str, checked: bool, request: &Request, asked: &str) -> bool {
+        let netrc = Some(Netrc::parse(netrc).unwrap());
+        let logins = Logins { netrc, certificates_are_checked: checked };
+        let mut session = Session::new(CookieJar::new(), logins, None, None);
+        let order = order(asked);
+        let can = session.can_answer(request, &order.url, &challenge("Basic realm=\"x\""));
+        let sent = get(&session.headers(request, &order, 0), "authorization").is_some();
+        assert_eq!(can, sent, "{asked}");
+        sent
+    }
+
+    const EXACT: &str = "machine other login me password s3cret\n";
+    const DOMAIN: &str = "machine .example.org login me password s3cret\n";
+    const DEFAULT: &str = "default login me password s3cret\n";
+
     #[test]
-    fn a_redirect_target_gets_no_netrc_password() {
-        let netrc = Netrc::parse("machine other login me password s3cret\n").unwrap();
-        let mut session = Session::new(CookieJar::new(), Some(netrc), None, None);
-        let asked = Url::parse("http://other/a").unwrap();
-        assert!(!session.can_answer(&request(&["http://h/a"]), &asked, &challenge("Basic realm=\"x\"")));
-        assert!(session.can_answer(&request(&["http://other/a"]), &asked, &challenge("Basic realm=\"x\"")));
+    fn a_host_that_the_user_named_gets_its_netrc_login_on_that_scheme_and_port() {
+        for (netrc, url) in [
+            (EXACT, "http://other/a"),
+            (EXACT, "http://other:8080/a"),
+            (EXACT, "https://other:8443/a"),
+            (DOMAIN, "http://www.example.org/a"),
+            (DEFAULT, "http://anything/a"),
+        ] {
+            assert!(gives(netrc, true, &request(&[url]), url), "{url}");
+            assert!(gives(netrc, false, &request(&["https://h/a", url]), url), "as a mirror: {url}");
+        }
+        for (named, asked) in [
+            ("http://other/a", "http://other:8080/a"),
+            ("http://other:8080/a", "http://other/a"),
+            ("https://other/a", "http://other/a"),
+            ("https://other/a", "https://other:8443/a"),
+        ] {
+            assert!(!gives(EXACT, true, &request(&[named]), asked), "{named} leads to {asked}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_target_gets_a_netrc_login_only_under_its_very_name_and_with_a_certificate() {
+        let home = request(&["http://h/a"]);
+        assert!(gives(EXACT, true, &home, "https://other/a"));
+        assert!(gives(EXACT, true, &request(&["http://other/a"]), "https://other/a"), "an upgrade");
+        assert!(!gives(EXACT, false, &home, "https://other/a"), "--insecure");
+        assert!(!gives(EXACT, true, &home, "https://other:8443/a"), "a port of somebody else's");
+        assert!(!gives(EXACT, true, &home, "http://other/a"), "plain http");
+        assert!(!gives(EXACT, true, &home, "http://other:443/a"), "plain http");
+        assert!(!gives(DOMAIN, true, &home, "https://www.example.org/a"), "a domain");
+        assert!(!gives(DEFAULT, true, &home, "https://other/a"), "the default");
+    }
+
+    #[test]
+    fn a_mirror_that_only_a_document_names_gets_no_more_than_a_redirect_target() {
+        let by_document = |url: &str| {
+            let mirror = Mirror::parse(url).unwrap().named_by_document();
+            Request::new(vec![mirror], Destination::Stdout).unwrap()
+        };
+        for (netrc, url, given) in [
+            (EXACT, "http://other/a", false),
+            (EXACT, "http://other:8080/a", false),
+            (EXACT, "https://other:8443/a", false),
+            (DOMAIN, "https://www.example.org/a", false),
+            (DEFAULT, "https://other/a", false),
+            (EXACT, "https://other/a", true),
+        ] {
+            assert_eq!(gives(netrc, true, &by_document(url), url), given, "{url}");
+        }
+        // The user naming the same origin is what counts.
+        let mut mirrors = by_document("http://other/a").mirrors().to_vec();
+        mirrors.push(Mirror::parse("http://other/b").unwrap());
+        let both = Request::new(mirrors, Destination::Stdout).unwrap();
+        assert!(gives(EXACT, true, &both, "http://other/a"));
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tidegate_testkit::auth::basic;
 use tidegate_testkit::recipes::{PASSWORD, TOKEN, USER};
 use tidegate_testkit::request::RequestSeen;
-use tidegate_testkit::{Answer, Body, Origin, Resource};
+use tidegate_testkit::tls::Tls;
+use tidegate_testkit::{Answer, Body, Origin, Proxy, Resource};
 
 fn user() -> String {
     format!("{USER}:{PASSWORD}")
@@ -61,6 +62,108 @@ fn netrc_gives_each_host_its_own_and_no_other_any() {
     assert!(origin.requests().iter().all(|request| !request.has("authorization")));
 }
 
+/// Hosts at their usual ports, by way of a proxy: `plain.test` speaks http, `origin.test` https. Below `/to/`
+/// each redirects to the URL that follows; `/real/file.bin` is the file, for those with a login.
+struct Hosts {
+    origin: Origin,
+    proxy: Proxy,
+    place: Place,
+    netrc: String,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let leads = |url: &'static str| {
+            Resource::new(Body::bytes("")).gate(move |_| Some(Answer::redirect(302, url)))
+        };
+        let origin = Origin::builder()
+            .resource("/real/file.bin", Resource::new(b()).gate(basic(USER, PASSWORD)))
+            .resource("/to/https", leads("https://origin.test/real/file.bin"))
+            .resource("/to/http", leads("http://plain.test/real/file.bin"))
+            .also_listen(Some(Tls::new()))
+            .start()
+            .unwrap();
+        let (plain, secure) = (origin.address(), origin.address_of(1));
+        let proxy = Proxy::http()
+            .map("first.test", plain)
+            .map("plain.test", plain)
+            .map("origin.test", secure)
+            .start()
+            .unwrap();
+        let place = Place::new();
+        let login = format!("login {USER} password \"{PASSWORD}\"\n");
+        let netrc = format!("machine origin.test {login}machine plain.test {login}");
+        let netrc = place.write_aside("netrc", netrc);
+        Self { origin, proxy, place, netrc }
+    }
+
+    fn get(&self, words: &[&str]) -> crate::common::Ended {
+        let ca = self.place.write_aside("ca.pem", self.origin.authority().unwrap().pem());
+        let usual = ["--proxy", &self.proxy.url(), "--ca-file", &ca, "--netrc-file", &self.netrc];
+        self.place.get(&[&usual[..], words].concat())
+    }
+
+    fn somebody_was_told(&self) -> bool {
+        self.origin.requests().iter().any(|request| request.has("authorization"))
+    }
+}
+
+#[test]
+fn a_redirect_to_where_one_logs_in_gets_the_netrc_login_over_https_and_not_over_http() {
+    let hosts = Hosts::new();
+    hosts.get(&["-o", "file.bin", "http://first.test/to/https"]).done();
+    hosts.place.holds_only("file.bin", &b());
+
+    let hosts = Hosts::new();
+    hosts.get(&["-o", "file.bin", "http://first.test/to/http"]).failed(1, "[auth-required]");
+    hosts.place.holds_nothing_whole();
+    assert!(!hosts.somebody_was_told(), "{:?}", hosts.origin.requests());
+
+    // Asked for by name it is the user's own doing.
+    let hosts = Hosts::new();
+    hosts.get(&["http://plain.test/real/file.bin"]).done();
+    hosts.place.holds_only("file.bin", &b());
+}
+
+#[test]
+fn a_certificate_that_is_not_checked_gets_no_netrc_login_by_a_redirect() {
+    let hosts = Hosts::new();
+    hosts.get(&["--insecure", "-o", "file.bin", "http://first.test/to/https"]).failed(1, "[auth-required]");
+    assert!(!hosts.somebody_was_told(), "{:?}", hosts.origin.requests());
+}
+
+#[test]
+fn a_mirror_of_a_metalink_file_gets_the_netrc_login_over_https_and_not_over_http() {
+    for (url, told) in
+        [("http://plain.test/real/file.bin", false), ("https://origin.test/real/file.bin", true)]
+    {
+        let hosts = Hosts::new();
+        let document = format!(
+            "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"file.bin\"><url>{url}</url></file></metalink>"
+        );
+        let document = hosts.place.write_aside("list.meta4", document);
+        let ended = hosts.get(&["--metalink", &document]);
+        if told {
+            ended.done();
+            hosts.place.holds_only("file.bin", &b());
+        } else {
+            ended.failed(1, "[auth-required]");
+        }
+        assert_eq!(hosts.somebody_was_told(), told, "{url}");
+    }
+}
+
+#[test]
+fn a_cookie_that_an_answer_set_is_not_told_to_another_port_of_the_host() {
+    let origin = played("redirect-other-port");
+    let place = Place::new();
+    place.get(&["-o", "file.bin", &origin.entry_url()]).done();
+    place.holds_only("file.bin", &b());
+    let requests = origin.requests();
+    let told: Vec<_> = requests.iter().filter(|request| request.has("cookie")).collect();
+    assert!(requests.len() > 1 && told.is_empty(), "{told:?}");
+}
+
 /// The words for all kinds of secrets at once, and whether a request carries any of them.
 fn secrets(place: &Place, host: &str) -> Vec<String> {
     let cookies = format!("{host}\tFALSE\t/\tFALSE\t0\tsession\thunter2\n");
@@ -97,13 +200,13 @@ fn no_secret_follows_to_another_origin() {
         let mut followed = 0;
         for request in requests.iter().filter(|request| request.path() != "/file.bin") {
             followed += 1;
-            // A cookie of a jar is its host's, whatever the port (RFC 6265 section 8.5); one written into a
+            // A cookie of a file is its host's, whatever the port (RFC 6265 section 8.5); one written into a
             // header by hand is this URL's alone.
-            let of_the_jar = request.field("cookie").is_some_and(|all| !all.contains("also="));
+            let of_the_file = request.field("cookie").is_some_and(|all| !all.contains("also="));
             let same_host = request.field("host").is_some_and(|host| host.starts_with("127.0.0.1"));
             let told: Vec<String> = told(request)
                 .into_iter()
-                .filter(|name| !(name == "cookie" && of_the_jar && same_host))
+                .filter(|name| !(name == "cookie" && of_the_file && same_host))
                 .collect();
             assert_eq!(told, Vec::<String>::new(), "{name}: {request:?}");
             assert!(!request.has("authorization"), "{name}: {request:?}");

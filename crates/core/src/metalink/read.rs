@@ -231,7 +231,7 @@ fn mirrors<'a>(
             Ok(_) if file.mirrors.len() >= MAX_MIRRORS => {
                 skip(file, "url", format!("is beyond the {MAX_MIRRORS} that are kept for a file"));
             }
-            Ok(mirror) if !seen.insert(String::from(mirror.clone())) => {
+            Ok(mirror) if !seen.insert(mirror.url().clone()) => {
                 skip(file, &redact(mirror.url()), "was there before".to_owned());
             }
             Ok(mirror) => {
@@ -257,7 +257,9 @@ fn mirror(link: &str, base: Option<&Url>) -> Result<Mirror, (String, String)> {
         let why = format!("is {}, and only http and https are spoken", shorten(url.scheme()));
         return Err((redact(&url), why));
     }
-    Mirror::parse(url.as_str()).map_err(|failure| (redact(&url), failure.message))
+    Mirror::parse(url.as_str())
+        .map(Mirror::named_by_document)
+        .map_err(|failure| (redact(&url), failure.message))
 }
 
 fn skip(file: &mut MetalinkFile, what: &str, why: String) {
