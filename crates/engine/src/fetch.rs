@@ -150,6 +150,8 @@ impl Drop for Guard<'_> {
 enum Stop {
     /// It came to where it was to stop.
     AtEnd,
+    /// All came that the head had announced, and more.
+    Excess,
     Differs(u64),
     Failed(Failure),
 }
@@ -157,7 +159,7 @@ enum Stop {
 impl Stop {
     fn into_end(self) -> End {
         match self {
-            Self::AtEnd => End::Failed(Failure::new(Code::Internal, "an end that is none")),
+            Self::AtEnd | Self::Excess => End::Failed(Failure::new(Code::Internal, "an end that is none")),
             Self::Differs(at) => End::Differs { at },
             Self::Failed(failure) => End::Failed(failure),
         }
@@ -224,6 +226,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
     let answer = Answer::parse(head.status, head.http10, &head.headers, now);
     let mut body = Body::of(&head)?;
+    let announced_end = announced_end(&answer);
     drop(head);
 
     let (sender, verdict) = oneshot::channel();
@@ -242,7 +245,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
         // The map is held by whoever saves it, and so for as long as the disk takes.
         shared.writing(|| job.target.doubt(version));
     }
-    let mut writer = Writer::new(job, shared, &plan, version);
+    let mut writer = Writer::new(job, shared, &plan, version, announced_end);
     let end = writer.take_body(&mut stream, &mut body, &mut leftover).await?;
     *kept = Some(Kept { stream, endpoint, form, body });
     Ok(Some(end))
@@ -288,6 +291,13 @@ async fn ask(
     }
 }
 
+/// Where the part that an answer brings ends in the file, if it brings a part. The framing of a body need not
+/// agree: chunks go on for as long as the server likes.
+fn announced_end(answer: &Answer) -> Option<u64> {
+    let range = answer.content_range.as_ref()?.as_ref().ok()?;
+    range.span().filter(|_| answer.status == 206 && answer.codings.is_empty()).map(|span| span.end())
+}
+
 /// A decoder, if the body is coded. Unknown codings were refused with the head.
 fn decoder_for(codings: &[tidegate_core::headers::Coding]) -> Option<Decoder> {
     use tidegate_core::headers::Coding as Named;
@@ -323,6 +333,8 @@ struct Writer<'a> {
     decoder: Option<Decoder>,
     /// The offset of the next byte of content.
     at: u64,
+    /// Where the part ends that the head announced; what comes after that is nothing.
+    announced_end: u64,
     seam: u64,
     write: bool,
     splice: bool,
@@ -333,7 +345,13 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(job: &'a Job, shared: &'a Shared, plan: &BodyPlan, version: Option<Version>) -> Self {
+    fn new(
+        job: &'a Job,
+        shared: &'a Shared,
+        plan: &BodyPlan,
+        version: Option<Version>,
+        announced_end: Option<u64>,
+    ) -> Self {
         let host = job.url.host_str().unwrap_or_default();
         Self {
             job,
@@ -342,6 +360,7 @@ impl<'a> Writer<'a> {
             limit: shared.limiter.register(job.download, host),
             decoder: decoder_for(&plan.codings),
             at: plan.offset,
+            announced_end: announced_end.unwrap_or(u64::MAX),
             seam: plan.seam,
             write: plan.write,
             splice: shared.splice,
@@ -366,6 +385,10 @@ impl<'a> Writer<'a> {
                 Ok(()) if body.is_done() => return self.finish(true),
                 Ok(()) => {}
                 Err(Stop::AtEnd) => return self.finish(body.is_done()),
+                Err(Stop::Excess) => {
+                    body.do_not_reuse();
+                    return self.finish(true);
+                }
                 Err(stop) => return Err(stop),
             }
             let next = self.next(stream, body);
@@ -516,6 +539,10 @@ impl<'a> Writer<'a> {
     /// Takes what one read brought: framing away, content to its place.
     fn take(&mut self, body: &mut Body, bytes: &mut [u8], compare: &mut [u8]) -> Result<(), Stop> {
         let step = body.compact(bytes)?;
+        if step.consumed < bytes.len() {
+            // Bytes after the end of the answer would be read as the beginning of the next.
+            body.do_not_reuse();
+        }
         let content = &bytes[..step.content];
         self.job.cell.received.fetch_add(step.content as u64, Ordering::Relaxed);
         let Some(mut decoder) = self.decoder.take() else {
@@ -540,6 +567,9 @@ impl<'a> Writer<'a> {
     fn place(&mut self, mut bytes: &[u8], compare: &mut [u8]) -> Result<(), Stop> {
         self.note_flat(bytes);
         while !bytes.is_empty() {
+            if self.at >= self.announced_end {
+                return Err(Stop::Excess);
+            }
             let end = self.job.cell.end.load(Ordering::Relaxed);
             // The map is held by whoever saves it, and so for as long as the disk takes.
             let here = self.shared.writing(|| self.job.target.here(self.at));
@@ -549,7 +579,7 @@ impl<'a> Writer<'a> {
                 // Only comparing, and there is nothing to compare with.
                 Here::Missing(_) => return Err(Stop::AtEnd),
             };
-            let until = until.min(stop_at);
+            let until = until.min(stop_at).min(self.announced_end);
             if self.at >= until {
                 return Err(Stop::AtEnd);
             }

@@ -93,6 +93,16 @@ fn tc_09_a_size_told_only_by_content_range_is_learned_and_used() {
 }
 
 #[test]
+fn chunks_beyond_the_part_that_was_announced_are_no_part_of_the_file() {
+    let origin = paced("range-chunked-beyond", Rate::mib(2));
+    comes_whole(&origin);
+    let counters = origin.counters();
+    assert!(counters.status(206) > 0, "the probe is blind: {counters:?}");
+    // What else such a server may say is not waited for.
+    assert!(counters.connects > counters.status(206), "a connection was used again: {counters:?}");
+}
+
+#[test]
 fn tc_10_chunked_wins_over_content_length() {
     comes_whole(&played("tc-10"));
 }

@@ -126,6 +126,12 @@ impl Body {
         self.state == State::Done
     }
 
+    /// Takes note that the server sent what does not belong to the answer: whatever comes next on this
+    /// connection, it is not to be taken for another.
+    pub fn do_not_reuse(&mut self) {
+        self.keep_alive = false;
+    }
+
     /// Whether another request may be sent on this connection: the body has ended where the head said
     /// that it would, and the server leaves the connection open.
     pub fn is_reusable(&self) -> bool {

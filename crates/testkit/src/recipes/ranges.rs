@@ -257,6 +257,16 @@ pub(super) static RECIPES: &[Recipe] = &[
     recipe("range-capped-small", "ranges are answered with at most 64 KiB", |given| {
         one(given.file().ranges(Ranges::Capped(64 << 10)))
     }),
+    recipe(
+        "range-chunked-beyond",
+        "a 206 is chunked, says at most 1 MiB, and goes on with 64 KiB of something else",
+        |given| {
+            one(given.file().ranges(Ranges::Capped(1 << 20)).hook_on(206, |_, answer| {
+                answer.body = answer.body.clone().followed_by(Body::filled(b'X', 64 << 10));
+                answer.frame(Framing::Chunked(16 << 10));
+            }))
+        },
+    ),
     recipe("range-one-byte", "ranges are answered with one byte", |given| {
         one(given.file().ranges(Ranges::Capped(1)))
     }),
