@@ -30,6 +30,7 @@ pub mod transfer;
 pub mod units;
 pub mod uri_list;
 pub mod validator;
+pub mod web_page;
 
 pub use answer::{Answer, Framing};
 pub use dice::Dice;

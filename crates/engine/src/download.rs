@@ -25,6 +25,7 @@ use tidegate_core::file_name::{Portability, relative_path};
 use tidegate_core::message::{Event, EventKind, Proof};
 use tidegate_core::request::{Destination, OnExists, redact};
 use tidegate_core::transfer::{Found, Preparation, Verified};
+use tidegate_core::web_page::{ending_of_another_kind, is_web_page};
 use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SafeName};
 use url::Url;
 
@@ -321,6 +322,25 @@ impl Download {
             resumable,
             content_type: content_type.cloned(),
         });
+        // A login or an error, served as if it were the file. It may still be what is wanted, so it is kept.
+        if let Some(page) = content_type.filter(|media_type| is_web_page(media_type))
+            && let Some(ending) = ending_of_another_kind(&self.name_asked_for())
+        {
+            let message = format!(
+                "the server sent a web page ({page}) where a .{ending} file was expected; it may be a login or an error"
+            );
+            self.tell(EventKind::Notice { message });
+        }
+    }
+
+    /// What the user calls the file: the name chosen, else the end of the link.
+    fn name_asked_for(&self) -> String {
+        match &self.request.destination {
+            Destination::File { name: Some(name), .. } => name.to_string_lossy().into_owned(),
+            Destination::File { name: None, .. } | Destination::Stdout => {
+                SafeName::choose(None, self.url(), self.url(), Portability::default()).as_str().to_owned()
+            }
+        }
     }
 
     /// What somebody who was asked knows better, after the control thread gave up: the same request with

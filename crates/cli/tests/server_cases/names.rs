@@ -236,6 +236,44 @@ fn a_header_that_cannot_be_read_does_no_harm() {
 }
 
 #[test]
+fn a_web_page_under_the_name_of_another_kind_is_told_and_kept() {
+    let page = Body::bytes("<html>Please log in</html>");
+    let served = |kind: &str| Resource::new(page.clone()).content_type(kind);
+    let origin = Origin::builder()
+        .resource("/debian.iso", served("text/html; charset=utf-8"))
+        .resource("/page.html", served("text/html"))
+        .resource("/download", served("text/html"))
+        .resource("/honest.iso", served("application/octet-stream"))
+        .start()
+        .unwrap();
+    for (path, words, told) in [
+        ("/debian.iso", &[][..], true),
+        ("/download", &["-o", "a.tar.gz"], true),
+        ("/debian.iso", &["-o", "debian.html"], false),
+        ("/page.html", &[], false),
+        ("/download", &[], false),
+        ("/honest.iso", &[], false),
+    ] {
+        let place = Place::new();
+        let url = origin.url(path);
+        let words = [words, &[&url]].concat();
+        let ended = place.get_json(&words).done();
+        let notices: Vec<String> = ended
+            .events()
+            .iter()
+            .filter(|e| e["event"] == "notice")
+            .map(|e| e["message"].to_string())
+            .collect();
+        assert_eq!(notices.len(), usize::from(told), "{path} {words:?}: {notices:?}");
+        assert!(notices.iter().all(|text| text.contains("a web page (text/html)")), "{notices:?}");
+        assert_eq!(only_file(&place.folder(), &page), place.finals()[0]);
+
+        let ended = Place::new().get(&words).done();
+        assert_eq!(ended.err.matches("a web page").count(), usize::from(told), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_name_in_a_url_is_decoded_once_and_loses_its_query() {
     let body = Body::random(3, 500);
     let table = [
