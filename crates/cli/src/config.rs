@@ -172,6 +172,7 @@ impl Config {
             connect_timeout: read.wait("connect-timeout", Duration::from_millis(100))?,
             limit: None,
             speed_min: read.rate("speed-min")?,
+            max_size: read.optional_size("max-size")?,
             on_exists: read.choice(
                 "on-exists",
                 &[OnExists::Rename, OnExists::Skip, OnExists::Overwrite, OnExists::Fail],
@@ -329,6 +330,11 @@ impl Reader<'_> {
         Ok(size)
     }
 
+    fn optional_size(&self, key: &'static str) -> Result<Option<u64>, Trouble> {
+        let size = |text: &str| units::parse_size(text).map_err(|e| self.wrong(key, e));
+        self.optional(key)?.map(size).transpose()
+    }
+
     fn rate(&self, key: &'static str) -> Result<Option<u64>, Trouble> {
         units::parse_rate(self.text(key)?).map_err(|e| self.wrong(key, e))
     }
@@ -452,6 +458,7 @@ mod tests {
             ("remote-time", "true"),
             ("sync", "none"),
             ("preallocate", "none"),
+            ("max-size", "1G"),
             ("expand", "true"),
             ("connections", "3"),
             ("max-host", "9"),
@@ -533,6 +540,7 @@ mod tests {
             ("connections", "0", "--connections: \"0\" is not a whole number from 1 to 64"),
             ("connections", "65", "--connections: "),
             ("jobs", "many", "--jobs: \"many\" is not"),
+            ("max-size", "large", "--max-size: "),
             ("min-split", "1", "--min-split: at least 1.0 KiB is needed"),
             ("limit", "fast", "--limit: "),
             ("timeout", "0s", "--timeout: it must be from 100ms to 1d"),

@@ -21,13 +21,14 @@ use url::{Origin as Site, Url};
 const MAX_REQUESTS: usize = 1_000_000;
 
 /// The settings that may stand below an entry of an input file.
-const ENTRY_SETTINGS: [&str; 14] = [
+const ENTRY_SETTINGS: [&str; 15] = [
     "dir",
     "on-exists",
     "newer",
     "remote-time",
     "sync",
     "preallocate",
+    "max-size",
     "connections",
     "min-split",
     "speed-min",

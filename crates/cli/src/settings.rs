@@ -119,6 +119,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         FILES,
         "Reserve the room on the disk first, where that takes no time",
     ),
+    setting(
+        "max-size",
+        Kind::Value("SIZE"),
+        "none",
+        FILES,
+        "Refuse a file that is larger: before its first byte where the server tells, else as soon as it is",
+    ),
     setting("expand", Kind::Switch, "false", FILES, "Expand [001-100] and {a,b} in URLs into one URL each"),
     short(
         'x',

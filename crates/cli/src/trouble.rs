@@ -124,6 +124,9 @@ pub(crate) fn advice(code: Code) -> &'static str {
         Code::LengthMismatch => {
             "The server has another file than was promised; check the link or try another mirror."
         }
+        Code::TooLarge => {
+            "If the link is to be trusted, run the command again with a larger --max-size, or with `none`."
+        }
         Code::DiskFull => "Make room, then run the same command again: it goes on from what is here.",
         Code::PermissionDenied => "Choose another folder with -d, or get the right to write there.",
         Code::DiskError => "Check the disk and the system's log before you go on.",

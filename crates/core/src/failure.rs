@@ -88,6 +88,8 @@ codes! {
     PieceMismatch = "piece-mismatch",
     /// The file has another length than was promised.
     LengthMismatch = "length-mismatch",
+    /// The file is larger than `--max-size` allows.
+    TooLarge = "too-large",
     // This machine.
     /// No space left on the device (or quota used up).
     DiskFull = "disk-full",
@@ -212,6 +214,7 @@ fn usual_remedy(code: Code) -> Remedy {
         Code::DiskError => Remedy::Wait { on: Need::Disk },
         Code::AuthRequired
         | Code::DigestMismatch
+        | Code::TooLarge
         | Code::Exists
         | Code::UnsafePart
         | Code::BadUrl

@@ -285,6 +285,8 @@ pub struct Options {
     pub limit: Option<u64>,
     /// Give up a connection that stays slower than this.
     pub speed_min: Option<u64>,
+    /// The most bytes that the file may have.
+    pub max_size: Option<u64>,
     /// What to do when the final name exists.
     pub on_exists: OnExists,
     /// Fetch only if the server's file is newer than the one here.
@@ -311,6 +313,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(15),
             limit: None,
             speed_min: None,
+            max_size: None,
             on_exists: OnExists::Rename,
             newer: false,
             remote_time: false,

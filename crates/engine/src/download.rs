@@ -9,6 +9,7 @@ mod file;
 use self::file::FileSide;
 use crate::config::Ask;
 use crate::engine::{FromCold, Inbox, Start, ToCold};
+use crate::fetch::too_large;
 use crate::landing::{Landing, LandingRequest, disk_failure};
 use crate::target::{StreamTarget, Target};
 use crate::verify;
@@ -200,6 +201,7 @@ impl Download {
                         preparation.resumable,
                         preparation.content_type.as_ref(),
                     );
+                    self.check_size(preparation.identity.length)?;
                     stream.compute(preparation.digests.iter().map(Digest::algorithm));
                     self.answer(FromCold::Prepared { target: None });
                 }
@@ -235,7 +237,8 @@ impl Download {
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }),
                 Wish::End => return Err(Ending::Told(EventKind::Paused { have: stream.written() })),
-                Wish::Learned(_) | Wish::Save => {}
+                Wish::Learned(identity) => self.check_size(identity.length)?,
+                Wish::Save => {}
             }
         }
     }
@@ -252,6 +255,7 @@ impl Download {
                     let Preparation { identity, url, resumable, content_type, disposition, .. } =
                         *preparation;
                     self.tell_identified(&identity, &url, resumable, content_type.as_ref());
+                    self.check_size(identity.length)?;
                     if let Destination::File { dir, name, .. } = &self.request.destination {
                         let chosen = SafeName::choose(
                             disposition.as_deref(),
@@ -340,6 +344,14 @@ impl Download {
             Destination::File { name: None, .. } | Destination::Stdout => {
                 SafeName::choose(None, self.url(), self.url(), Portability::default()).as_str().to_owned()
             }
+        }
+    }
+
+    /// Refuses a file that is larger than it may be, as soon as its length is known.
+    fn check_size(&self, length: Option<u64>) -> Result<(), Failure> {
+        match (length, self.request.options.max_size) {
+            (Some(length), Some(most)) if length > most => Err(too_large(Some(length), most)),
+            _ => Ok(()),
         }
     }
 

@@ -494,6 +494,7 @@ impl Control {
             url: order.url.clone(),
             headers: self.session.headers(request, &order, unix_now()),
             connect_timeout: request.options.connect_timeout,
+            max_size: request.options.max_size,
             target: hot.target.clone(),
             cell: Arc::clone(&cell),
             report: Arc::clone(&self.report),

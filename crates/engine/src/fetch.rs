@@ -12,6 +12,7 @@ use crate::failure::FetchError;
 use crate::http1::{Body, Head, HeadBuffer, RequestLine, encode_request, read_head};
 use crate::limiter::ConnectionLimit;
 use crate::part_file::Version;
+use crate::room;
 use crate::splice::{self, Pipe};
 use crate::target::{Here, Target};
 use std::future::poll_fn;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::transfer::{BodyPlan, End};
+use tidegate_core::units::show_size;
 use tidegate_core::{Answer, Code, DownloadId, Failure, SegmentId};
 use tokio::io::{AsyncRead, AsyncWriteExt, Interest, ReadBuf};
 use tokio::sync::oneshot;
@@ -97,6 +99,8 @@ pub(crate) struct Job {
     pub(crate) url: Url,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) connect_timeout: Duration,
+    /// The most bytes that the file may have.
+    pub(crate) max_size: Option<u64>,
     pub(crate) target: Target,
     pub(crate) cell: Arc<Cell>,
     pub(crate) report: Arc<Reporter>,
@@ -314,7 +318,25 @@ fn decoder_for(codings: &[tidegate_core::headers::Coding]) -> Option<Decoder> {
     (!known.is_empty()).then(|| Decoder::new(&known, Some(MOST_DECODED)))
 }
 
-/// Puts the content of one body where it belongs.
+/// The file has, or would have, more bytes than it may.
+pub(crate) fn too_large(length: Option<u64>, most: u64) -> Failure {
+    let most = show_size(most);
+    let message = match length {
+        Some(length) => format!("the file has {}, and --max-size allows {most}", show_size(length)),
+        None => format!("the server goes on sending after {most}, and --max-size allows no more"),
+    };
+    Failure::new(Code::TooLarge, message)
+}
+
+fn only_the_reserve_is_left(target: &Target) -> Failure {
+    let message = format!(
+        "the server does not say how long the file is, and {} fills the disk up to what is kept for others; make \
+         room there, then resume: everything is kept",
+        target.place().display()
+    );
+    Failure::new(Code::DiskFull, message)
+}
+
 /// How the next bytes are to be taken.
 enum Next {
     /// Not at all: this fetch is where it is to stop.
@@ -325,6 +347,7 @@ enum Next {
     Splice(usize),
 }
 
+/// Puts the content of one body where it belongs.
 struct Writer<'a> {
     job: &'a Job,
     shared: &'a Shared,
@@ -338,6 +361,8 @@ struct Writer<'a> {
     seam: u64,
     write: bool,
     splice: bool,
+    /// How many bytes may be written before the disk is looked at again, where the length is not known.
+    granted: u64,
     /// The byte of which alone everything so far consisted.
     flat: Option<u8>,
     any: bool,
@@ -364,6 +389,7 @@ impl<'a> Writer<'a> {
             seam: plan.seam,
             write: plan.write,
             splice: shared.splice,
+            granted: 0,
             flat: None,
             any: false,
             is_flat: true,
@@ -391,7 +417,7 @@ impl<'a> Writer<'a> {
                 }
                 Err(stop) => return Err(stop),
             }
-            let next = self.next(stream, body);
+            let next = self.next(stream, body)?;
             if matches!(next, Next::End) {
                 return self.finish(body.is_done());
             }
@@ -457,23 +483,29 @@ impl<'a> Writer<'a> {
     }
 
     /// What to do for the next bytes.
-    fn next(&self, stream: &Stream, body: &Body) -> Next {
+    fn next(&mut self, stream: &Stream, body: &Body) -> Result<Next, Stop> {
         let end = self.job.cell.end.load(Ordering::Relaxed);
         // The map is held by whoever saves it, and so for as long as the disk takes.
         let gap = match self.shared.writing(|| self.job.target.here(self.at)) {
-            Here::Known(_) | Here::Gone(_) if self.at >= end.saturating_add(self.seam) => return Next::End,
-            Here::Known(_) | Here::Gone(_) => return Next::Read,
-            Here::Missing(_) if !self.write || self.at >= end => return Next::End,
+            Here::Known(_) | Here::Gone(_) if self.at >= end.saturating_add(self.seam) => {
+                return Ok(Next::End);
+            }
+            Here::Known(_) | Here::Gone(_) => return Ok(Next::Read),
+            Here::Missing(_) if !self.write || self.at >= end => return Ok(Next::End),
             Here::Missing(gap) => gap,
         };
         // Content that goes into a part file as it comes need not be seen.
         let run = body.run().unwrap_or(u64::MAX);
         let plain = self.splice && self.decoder.is_none() && stream.tcp().is_some();
         if !plain || run < LEAST_SPLICED || !matches!(self.job.target, Target::Part { .. }) {
-            return Next::Read;
+            return Ok(Next::Read);
         }
-        let most = (gap.min(end) - self.at).min(run).min(splice::MOST as u64);
-        Next::Splice(usize::try_from(most).unwrap_or(splice::MOST))
+        // Whatever comes beyond these is looked at before it is judged.
+        let bound = gap.min(end).min(self.announced_end).saturating_sub(self.at).min(self.growth(end)?);
+        Ok(match bound.min(run).min(splice::MOST as u64) {
+            0 => Next::Read,
+            most => Next::Splice(usize::try_from(most).unwrap_or(splice::MOST)),
+        })
     }
 
     /// As [`Writer::read`], by way of this thread's pipe, and at most `most` bytes.
@@ -526,8 +558,7 @@ impl<'a> Writer<'a> {
                     Ok((0, _)) => Ok(ControlFlow::Break(())),
                     Ok((_, Err(failure))) => Ok(ControlFlow::Continue(Err(Stop::Failed(failure)))),
                     Ok((count, Ok(()))) => {
-                        self.at += count as u64;
-                        self.job.cell.pos.store(self.at, Ordering::Relaxed);
+                        self.grew(count as u64);
                         Ok(ControlFlow::Continue(Ok(())))
                     }
                 });
@@ -583,22 +614,66 @@ impl<'a> Writer<'a> {
             if self.at >= until {
                 return Err(Stop::AtEnd);
             }
+            let until = match here {
+                Here::Known(_) | Here::Gone(_) => until,
+                Here::Missing(_) => until.min(self.at.saturating_add(self.growth(end)?)),
+            };
+            if self.at >= until {
+                let most = self.job.max_size.unwrap_or(until);
+                return Err(Stop::Failed(too_large(None, most)));
+            }
             let count = usize::try_from(until - self.at).unwrap_or(usize::MAX).min(bytes.len());
             let (now, rest) = bytes.split_at(count);
             match here {
-                Here::Known(_) => self.compare(now, compare)?,
-                Here::Gone(_) => {}
+                Here::Known(_) => {
+                    self.compare(now, compare)?;
+                    self.passed(count as u64);
+                }
+                Here::Gone(_) => self.passed(count as u64),
                 Here::Missing(_) => {
                     let (job, version, at) = (self.job, self.version, self.at);
                     let written = self.shared.writing(|| job.target.write_at(version, at, now));
                     written.map_err(Stop::Failed)?;
+                    self.grew(count as u64);
                 }
             }
-            self.at += count as u64;
-            self.job.cell.pos.store(self.at, Ordering::Relaxed);
             bytes = rest;
         }
         Ok(())
+    }
+
+    /// How many bytes may be written from here on before this is asked again: a body without a length may
+    /// never end. None at all where the file has every byte that it may have.
+    fn growth(&mut self, end: u64) -> Result<u64, Stop> {
+        let allowed = self.job.max_size.map_or(u64::MAX, |most| most.saturating_sub(self.at));
+        if end != u64::MAX {
+            return Ok(allowed);
+        }
+        if self.at < room::UNCHECKED {
+            return Ok(allowed.min(room::UNCHECKED - self.at));
+        }
+        if self.granted == 0 {
+            let target = &self.job.target;
+            self.granted = match self.shared.writing(|| target.room()) {
+                None => u64::MAX,
+                Some(room) => room.grant().ok_or_else(|| Stop::Failed(only_the_reserve_is_left(target)))?,
+            };
+        }
+        Ok(allowed.min(self.granted))
+    }
+
+    /// So many bytes were written.
+    fn grew(&mut self, bytes: u64) {
+        if self.at >= room::UNCHECKED {
+            self.granted = self.granted.saturating_sub(bytes);
+        }
+        self.passed(bytes);
+    }
+
+    /// So many bytes are on the disk, or equal to what was there.
+    fn passed(&mut self, bytes: u64) {
+        self.at += bytes;
+        self.job.cell.pos.store(self.at, Ordering::Relaxed);
     }
 
     fn compare(&self, bytes: &[u8], buffer: &mut [u8]) -> Result<(), Stop> {

@@ -18,6 +18,7 @@ mod publish;
 pub use failure::disk_failure;
 
 use crate::part_file::{Basis, PartFile, Version};
+use crate::room::{self, Room};
 use failure::human_bytes;
 use folder::Folder;
 use names::MOST_NUMBERS;
@@ -26,6 +27,7 @@ use place::{Place, find_place};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -348,10 +350,15 @@ impl Landing {
     }
 
     /// Whether the disk has room for the rest of a file of this length in bytes; for one of unknown
-    /// length, whether it has any to speak of. For a disk that cannot be asked: no.
+    /// length, whether it has any to speak of beside the reserve. For a disk that cannot be asked: no.
     pub fn has_room(&self, length: Option<u64>) -> bool {
-        let length = length.unwrap_or_else(|| self.place.part.have_total().saturating_add(1 << 20));
-        self.check_room(length).is_ok()
+        let have = self.place.part.have_total();
+        let beside_the_reserve = || match Room::of(self.place.part.disk().as_fd()) {
+            Ok(room) => room.is_none_or(Room::is_worth_going_on),
+            Err(_) => false,
+        };
+        let enough = length.is_some() || have < room::UNCHECKED || beside_the_reserve();
+        enough && self.check_room(length.unwrap_or(have.saturating_add(1 << 20))).is_ok()
     }
 
     fn check_room(&self, length: u64) -> Result<(), Failure> {

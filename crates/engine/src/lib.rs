@@ -19,6 +19,7 @@ pub mod http1;
 pub mod landing;
 pub mod limiter;
 pub mod part_file;
+mod room;
 mod session;
 mod splice;
 pub mod sys;

@@ -2,10 +2,11 @@
 
 use crate::download::Output;
 use crate::part_file::{PartFile, Version, WriteError};
+use crate::room::Room;
 use crate::verify::Hasher;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::{Algorithm, Digest, Failure};
@@ -94,6 +95,23 @@ impl Target {
     pub(crate) fn doubt(&self, version: Option<Version>) {
         if let (Self::Part { part, .. }, Some(version)) = (self, version) {
             part.doubt(version);
+        }
+    }
+
+    /// The disk that the bytes go to; `None` where there is none, or it does not tell.
+    pub(crate) fn room(&self) -> Option<Room> {
+        match self {
+            Self::Part { part, .. } => Room::of(part.disk().as_fd()).ok().flatten(),
+            Self::Stream(_) | Self::Nowhere => None,
+        }
+    }
+
+    /// Where the bytes go, for messages.
+    pub(crate) fn place(&self) -> &Path {
+        match self {
+            Self::Part { path, .. } => path,
+            Self::Stream(stream) => Path::new(stream.called),
+            Self::Nowhere => Path::new("nowhere"),
         }
     }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::message::{EventKind, Phase};
 use tidegate_core::request::Destination;
 use tidegate_core::{Code, DownloadId};
-use tidegate_testkit::{Body, Origin, Rate, Resource};
+use tidegate_testkit::{Body, Framing, Origin, Rate, Resource};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 16 * MIB;
@@ -118,4 +118,44 @@ fn a_disk_that_has_not_room_enough_is_known_before_anything_is_fetched() {
     std::fs::remove_file(disk.join("filler")).unwrap();
     let outcome = bench.follow(id);
     assert_eq!(body.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
+}
+
+#[test]
+fn a_body_that_never_ends_leaves_a_reserve_on_the_disk() {
+    let name = "a_body_that_never_ends_leaves_a_reserve_on_the_disk";
+    if !mounts::may_mount(name) {
+        return;
+    }
+    // Small chunks go through a buffer, and a body that ends with its connection does not.
+    never_ends(Framing::Chunked(16 << 10));
+    never_ends(Framing::UntilClose);
+}
+
+fn never_ends(framing: Framing) {
+    const DISK: u64 = 60 * MIB;
+    let endless = Resource::new(Body::random(4, 1 << 40)).framing(framing);
+    let origin = Origin::builder().resource("/f", endless).start().unwrap();
+    let bench = Bench::new();
+    let disk = bench.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let _memory = mounts::Memory::mount(&disk, DISK);
+    let free = || rustix::fs::statvfs(&disk).map(|space| space.f_bavail * space.f_frsize).unwrap();
+    let mut request = bench.request(&[&origin.url("/f")]);
+    request.destination = Destination::File { dir: disk.clone(), name: None, adopt: None };
+    let id = bench.start(request);
+    wait_for_full(&bench, id);
+    let have = bench.engine.progress(id).unwrap().unwrap().have;
+    println!("{} KiB are here, {} KiB free", have >> 10, free() >> 10);
+    // A tenth of a disk that is so small.
+    assert!(free() >= DISK / 10, "{}", free());
+    assert!(have >= DISK - DISK / 10 - 8 * MIB, "{have}");
+
+    // Told to go on, it does not touch the reserve either.
+    let requests = origin.counters().requests;
+    bench.engine.pause(id).unwrap();
+    bench.follow(id);
+    bench.engine.resume(id).unwrap();
+    wait_for_full(&bench, id);
+    assert!(origin.counters().requests <= requests + 3, "{:?}", origin.counters());
+    assert!(free() >= DISK / 10, "{}", free());
 }

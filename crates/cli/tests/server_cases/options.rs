@@ -1,8 +1,8 @@
 //! What is asked for by options: names that are taken, times, digests, and only looking.
 
-use crate::common::{N, Place, b, measured, played};
+use crate::common::{N, Place, b, measured, measured_play, played};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidegate_testkit::{Body, Ending, Origin, Resource};
+use tidegate_testkit::{Body, Ending, Framing, Origin, Resource};
 
 /// 2022-11-15T12:45:26Z, when the testkit's files were modified, in seconds.
 const MODIFIED: u64 = 1_668_516_326;
@@ -122,6 +122,59 @@ fn a_digest_is_what_the_file_must_have() {
     let asked = origin.counters().requests;
     assert_eq!(place.get(&["--checksum-file", &sums, &url]).code, 2);
     assert_eq!(origin.counters().requests, asked, "something was fetched that cannot be checked");
+}
+
+#[test]
+fn a_file_that_is_larger_than_allowed_is_refused_before_its_first_byte() {
+    let origin = measured_play("honest");
+    let url = origin.entry_url();
+    let (just, less) = (N.to_string(), (N - 1).to_string());
+    for words in
+        [&["--max-size", &less][..], &["--max-size", &less, "--dry-run"], &["--max-size", "1k", "-o", "-"]]
+    {
+        let place = Place::new();
+        let ended = place.get(&[words, &[&url]].concat()).failed(1, "[too-large]");
+        assert!(ended.says("8.0 MiB"), "{ended:?}");
+        assert_eq!((place.names(), ended.out.len()), (Vec::new(), 0));
+    }
+    let counters = origin.counters();
+    assert!(counters.requests == 3 && counters.body_bytes < 3 << 20, "{counters:?}");
+    let place = Place::new();
+    place.get(&["--max-size", &just, &url]).done();
+    place.holds_only("file.bin", &b());
+}
+
+#[test]
+fn a_body_that_never_ends_is_stopped_where_the_user_said() {
+    // Small chunks go through a buffer, and a body that ends with its connection does not.
+    never_ends(Framing::Chunked(16 << 10));
+    never_ends(Framing::UntilClose);
+
+    // A larger limit goes on; one that is just enough is enough.
+    let whole = b();
+    let origin = Origin::serve(Resource::new(whole.clone()).framing(Framing::Chunked(16 << 10))).unwrap();
+    let place = Place::new();
+    place.get(&["--max-size", "3M", &origin.entry_url()]).failed(1, "[too-large]");
+    place.get(&["--max-size", &N.to_string(), &origin.entry_url()]).done();
+    place.holds_only("file.bin", &whole);
+}
+
+fn never_ends(framing: Framing) {
+    let endless = Body::random(1, 1 << 40);
+    let file = Resource::new(endless.clone()).framing(framing);
+    let origin = Origin::builder().also_listen(None).resource("/file.bin", file).start().unwrap();
+    let place = Place::new();
+    let (url, mirror) = (origin.entry_url(), origin.url_of(1, "/file.bin"));
+    place.get(&["--max-size", "3M", &url, "--mirror", &mirror]).failed(1, "[too-large]");
+    place.holds_nothing_whole();
+    let kept = std::fs::metadata(place.path("file.bin.part")).unwrap().len();
+    assert!(kept <= 3 << 20, "{kept}");
+    assert!(origin.counters().requests <= 2, "{:?}", origin.counters());
+
+    let ended = place.get(&["--max-size", "3M", "-o", "-", &url]).failed(1, "[too-large]");
+    assert!(ended.out.len() <= 3 << 20, "{}", ended.out.len());
+    let prefix = endless.slice(0..ended.out.len() as u64);
+    assert_eq!(prefix.first_difference(&ended.out[..]).unwrap(), None);
 }
 
 #[test]

@@ -114,6 +114,11 @@ impl Transfer {
             out.push(Action::AwaitMachine { need: on, failure });
             return;
         }
+        if failure.code == Code::TooLarge {
+            // It is the file that is refused, and other mirrors have the same.
+            self.give_up(failure, out);
+            return;
+        }
         let alone = self.fetches.is_empty();
         let asked = match failure.remedy {
             Remedy::Retry { after } => after,

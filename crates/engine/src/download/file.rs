@@ -220,6 +220,7 @@ impl<'a> FileSide<'a> {
         };
         self.link = None;
         download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref());
+        download.check_size(preparation.identity.length)?;
         let begun = loop {
             match self.landing.begin(&identity, &name, basis.clone(), &download.request.options) {
                 Ok(begun) => break begun,
@@ -253,6 +254,7 @@ impl<'a> FileSide<'a> {
     }
 
     fn learned(&mut self, identity: &Identity) -> Result<(), Failure> {
+        self.download.check_size(identity.length)?;
         let path = self.landing.part_path();
         let part = self.landing.part();
         part.set_identity(identity).map_err(|e| disk_failure("save", &path, &e))?;
