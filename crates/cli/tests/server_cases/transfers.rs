@@ -103,6 +103,15 @@ fn chunks_beyond_the_part_that_was_announced_are_no_part_of_the_file() {
 }
 
 #[test]
+fn a_server_that_gives_4_kib_for_each_range_is_not_asked_for_each_4_kib() {
+    let origin = paced("range-capped-4-kib", Rate::mib(2));
+    comes_whole(&origin);
+    let counters = origin.counters();
+    assert!(counters.status(206) >= 8, "the probe is blind: {counters:?}");
+    assert!(counters.requests <= 40 && counters.body_bytes <= 2 * N, "{counters:?}");
+}
+
+#[test]
 fn tc_10_chunked_wins_over_content_length() {
     comes_whole(&played("tc-10"));
 }

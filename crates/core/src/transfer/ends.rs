@@ -55,11 +55,10 @@ impl Transfer {
             }
         } else if whole_body && pos < fetch.end && pos > fetch.start && fetch.range.is_some() {
             // Less than was asked: what came is kept, and no more is asked at a time.
-            let cap = (pos - fetch.start).max(SEAM);
+            let brought = pos - fetch.start;
             let remote = &mut self.remotes[fetch.mirror];
-            remote.cap = Some(cap);
-            if pos - fetch.start < SEAM {
-                // A few bytes a request would take requests without number.
+            remote.cap = Some(brought.max(CRUMB));
+            if brought < CRUMB {
                 remote.crumbs += 1;
                 if remote.crumbs >= MOST_CRUMBS {
                     remote.ranges = Some(false);
@@ -72,6 +71,12 @@ impl Transfer {
         {
             let failure = Failure::new(Code::EndedEarly, "a part came where the whole was asked for");
             self.after_failure(&fetch, failure, now, out);
+        } else if fetch.range.is_some() && pos.saturating_sub(fetch.start) >= CRUMB {
+            // One that ends its answers at the borders of blocks gives a crumb now and then.
+            let remote = &mut self.remotes[fetch.mirror];
+            if remote.crumbs < MOST_CRUMBS {
+                remote.crumbs = remote.crumbs.saturating_sub(1);
+            }
         } else if whole_body && pos <= fetch.start && Some(pos) != self.length() {
             let failure = Failure::new(Code::EndedEarly, "the answer held nothing of what was asked for");
             self.after_failure(&fetch, failure, now, out);

@@ -60,8 +60,12 @@ const CRAWL_PATIENCE: Duration = Duration::from_secs(1);
 /// How many connections are replaced for crawling in one download, at most.
 const MOST_REPLACED: u32 = 64;
 
-/// How many answers may hold less than [`SEAM`] although more was asked for, before a mirror's ranges are
-/// not used any more.
+/// The least that a request for more than that is to bring; and no request asks for less because a mirror
+/// gives so little. Else a large file would take requests without number.
+const CRUMB: u64 = 16 << 10;
+
+/// How many answers may hold less than [`CRUMB`], not counting one for each that held as much, before a
+/// mirror's ranges are not used any more.
 const MOST_CRUMBS: u32 = 8;
 
 /// How many answers may break the rules of ranges, of a mirror that kept them before.

@@ -485,7 +485,7 @@ proptest! {
 
     /// Ranges of a few bytes each would take requests without number: the whole is taken instead.
     #[test]
-    fn ranges_that_bring_crumbs_are_given_up(says in says(), cap in 1..SEAM, seed in any::<u64>()) {
+    fn ranges_that_bring_crumbs_are_given_up(says in says(), cap in 1..CRUMB, seed in any::<u64>()) {
         let server = Server { length: 512 * KIB, says, ranges: true, tells_length: true, cut_every: 0, most: 8, cap, changes_after: 0, lies: false, differs_at: None, dies_after: 0 };
         let mut world = World::new(server, seed);
         let mut transfer = Transfer::new(DownloadId(1), request(8, Resume::Auto), Found::Nothing, seed, world.now);

@@ -267,6 +267,9 @@ pub(super) static RECIPES: &[Recipe] = &[
             }))
         },
     ),
+    recipe("range-capped-4-kib", "ranges are answered with at most 4 KiB", |given| {
+        one(given.file().ranges(Ranges::Capped(4 << 10)))
+    }),
     recipe("range-one-byte", "ranges are answered with one byte", |given| {
         one(given.file().ranges(Ranges::Capped(1)))
     }),
