@@ -263,7 +263,7 @@ pub(super) static RECIPES: &[Recipe] = &[
         |given| {
             one(given.file().ranges(Ranges::Capped(1 << 20)).hook_on(206, |_, answer| {
                 answer.body = answer.body.clone().followed_by(Body::filled(b'X', 64 << 10));
-                answer.frame(Framing::Chunked(16 << 10));
+                answer.frame(Framing::Chunked(64 << 10));
             }))
         },
     ),
