@@ -4,6 +4,12 @@
 //! and performs the actions that come back. Data threads and cold threads only ever talk to it. It
 //! never waits for any of them, so a command is answered at once whatever the disks do.
 
+mod messages;
+mod running;
+
+pub(crate) use self::messages::{FromCold, Inbox, Start, ToCold};
+
+use self::running::{Hot, Live, Running};
 use crate::config::Config;
 use crate::connect::Network;
 use crate::data::DataThread;
@@ -16,150 +22,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidegate_core::cookies::CookieJar;
-use tidegate_core::message::{EventKind, Limits, Phase, Progress, Proof, Snapshot};
-use tidegate_core::transfer::{Action, Count, End, Found, Input, Order, Preparation, Transfer, Verified};
-use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SegmentId};
-use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tidegate_core::message::{Limits, Progress, Snapshot};
+use tidegate_core::transfer::{Action, Count, End, Input, Order, Transfer};
+use tidegate_core::{Code, DownloadId, Failure, Remedy, SegmentId};
 
 /// How often running fetches are looked at.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A write that takes longer than this is shown as waiting for the disk, and silence is forgiven.
 const DISK_PATIENCE: Duration = Duration::from_millis(500);
-
-/// Messages for a cold thread that waits for its disk, at most; beyond, those that only tell are left out.
-const MOST_BACKLOG: usize = 64;
-
-/// Everything that the control thread can be told.
-pub(crate) enum Inbox {
-    /// A download exists; its cold thread opens what it needs.
-    Register {
-        id: DownloadId,
-        cold: SyncSender<ToCold>,
-    },
-    /// It can begin.
-    Start(Box<Start>),
-    Report {
-        id: DownloadId,
-        segment: SegmentId,
-        report: Report,
-    },
-    Cold {
-        id: DownloadId,
-        /// The number of the question that it answers.
-        turn: u64,
-        input: FromCold,
-    },
-    Pause {
-        id: DownloadId,
-        done: SyncSender<()>,
-    },
-    Resume {
-        id: DownloadId,
-    },
-    Cancel {
-        id: DownloadId,
-    },
-    SetLimits(Limits),
-    SetDownloadLimit {
-        id: DownloadId,
-        limit: Option<u64>,
-    },
-    Snapshot {
-        reply: SyncSender<Snapshot>,
-    },
-    Progress {
-        id: DownloadId,
-        reply: SyncSender<Option<Progress>>,
-    },
-    Cookies {
-        reply: SyncSender<CookieJar>,
-    },
-    /// Pause everything and end when all has been saved.
-    Shutdown,
-}
-
-/// A download that can begin.
-pub(crate) struct Start {
-    pub(crate) id: DownloadId,
-    pub(crate) request: Request,
-    pub(crate) found: Found,
-    /// What was found lies in the part of another link.
-    pub(crate) borrowed: bool,
-    pub(crate) target: Target,
-    /// Names the disk: downloads of one disk share a data thread.
-    pub(crate) disk: u64,
-}
-
-/// What a cold thread is told.
-pub(crate) enum ToCold {
-    Tell(EventKind),
-    /// The number of the question that comes next.
-    Turn(u64),
-    Prepare(Box<Preparation>),
-    Learned(Identity),
-    Verify {
-        identity: Identity,
-        digests: Vec<Digest>,
-        proof: Proof,
-        received: u64,
-    },
-    AwaitMachine(Failure),
-    GiveUp(Failure),
-    Paused,
-    Resumed,
-    Cancel,
-    /// The engine ends: save and go.
-    End,
-    /// No longer used here. Letting go of a file may wait for its disk, so the cold side does that.
-    Release(Target),
-}
-
-/// What a cold thread answers.
-pub(crate) enum FromCold {
-    /// With another target than before, if the part is another now.
-    Prepared {
-        target: Option<Target>,
-    },
-    Verified(Verified),
-    MachineReady,
-    /// It has told the outcome and is gone.
-    Gone,
-}
-
-/// A download as the control thread knows it.
-struct Running {
-    cold: SyncSender<ToCold>,
-    backlog: VecDeque<ToCold>,
-    paused: bool,
-    /// The number of the newest question to the cold side.
-    turn: u64,
-    hot: Option<Hot>,
-}
-
-/// A download that moves bytes.
-struct Hot {
-    transfer: Transfer,
-    target: Target,
-    disk: u64,
-    allowed: usize,
-    fetches: BTreeMap<SegmentId, Live>,
-}
-
-struct Live {
-    cell: Arc<Cell>,
-    abort: AbortHandle,
-    order: Order,
-    accepted: bool,
-    /// The head was told and waits.
-    verdict: Option<oneshot::Sender<Verdict>>,
-    /// It was sent again with credentials.
-    authorized: bool,
-}
 
 /// The control thread's state.
 pub(crate) struct Control {
@@ -578,78 +451,6 @@ impl Control {
             self.downloads.iter().map(|(id, running)| running.progress(*id, now)).collect();
         let speed = downloads.iter().map(|p| p.speed).sum();
         Snapshot { downloads, speed }
-    }
-}
-
-impl Running {
-    /// Never waits: what does not fit is kept, and what only tells is left out when too much is kept.
-    fn send(&mut self, message: ToCold) {
-        if self.backlog.len() >= MOST_BACKLOG && matches!(message, ToCold::Tell(_)) {
-            return;
-        }
-        self.backlog.push_back(message);
-        self.flush();
-    }
-
-    /// Ends its fetches, and lets the cold side let go of the file.
-    fn cool(&mut self) {
-        if let Some(hot) = self.hot.take() {
-            let target = hot.target.clone();
-            drop(hot);
-            self.send(ToCold::Release(target));
-        }
-    }
-
-    fn flush(&mut self) {
-        while let Some(message) = self.backlog.pop_front() {
-            match self.cold.try_send(message) {
-                Ok(()) => {}
-                Err(TrySendError::Full(message)) => {
-                    self.backlog.push_front(message);
-                    return;
-                }
-                Err(TrySendError::Disconnected(_)) => self.backlog.clear(),
-            }
-        }
-    }
-
-    fn progress(&self, id: DownloadId, now: Instant) -> Progress {
-        match &self.hot {
-            Some(hot) => hot.transfer.progress(now),
-            None => Progress {
-                id,
-                phase: if self.paused { Phase::Paused } else { Phase::Queued },
-                have: 0,
-                received: 0,
-                length: None,
-                speed: 0,
-                left: None,
-                connections: 0,
-                segments: Vec::new(),
-                map: Vec::new(),
-                requests: 0,
-            },
-        }
-    }
-}
-
-impl Live {
-    /// Ends the fetch. Where only the head was read, the connection may still be of use.
-    fn end(self) {
-        match self.verdict {
-            Some(verdict) => {
-                let _ = verdict.send(Verdict::Drop);
-            }
-            None => self.abort.abort(),
-        }
-    }
-}
-
-impl Drop for Hot {
-    fn drop(&mut self) {
-        for (_, live) in std::mem::take(&mut self.fetches) {
-            live.end();
-        }
     }
 }
 

@@ -1,0 +1,106 @@
+//! What the control thread is told, and what it tells the cold threads.
+
+use crate::fetch::Report;
+use crate::target::Target;
+use std::sync::mpsc::SyncSender;
+use tidegate_core::cookies::CookieJar;
+use tidegate_core::message::{EventKind, Limits, Progress, Proof, Snapshot};
+use tidegate_core::transfer::{Found, Preparation, Verified};
+use tidegate_core::{Digest, DownloadId, Failure, Identity, Request, SegmentId};
+
+/// Everything that the control thread can be told.
+pub(crate) enum Inbox {
+    /// A download exists; its cold thread opens what it needs.
+    Register {
+        id: DownloadId,
+        cold: SyncSender<ToCold>,
+    },
+    /// It can begin.
+    Start(Box<Start>),
+    Report {
+        id: DownloadId,
+        segment: SegmentId,
+        report: Report,
+    },
+    Cold {
+        id: DownloadId,
+        /// The number of the question that it answers.
+        turn: u64,
+        input: FromCold,
+    },
+    Pause {
+        id: DownloadId,
+        done: SyncSender<()>,
+    },
+    Resume {
+        id: DownloadId,
+    },
+    Cancel {
+        id: DownloadId,
+    },
+    SetLimits(Limits),
+    SetDownloadLimit {
+        id: DownloadId,
+        limit: Option<u64>,
+    },
+    Snapshot {
+        reply: SyncSender<Snapshot>,
+    },
+    Progress {
+        id: DownloadId,
+        reply: SyncSender<Option<Progress>>,
+    },
+    Cookies {
+        reply: SyncSender<CookieJar>,
+    },
+    /// Pause everything and end when all has been saved.
+    Shutdown,
+}
+
+/// A download that can begin.
+pub(crate) struct Start {
+    pub(crate) id: DownloadId,
+    pub(crate) request: Request,
+    pub(crate) found: Found,
+    /// What was found lies in the part of another link.
+    pub(crate) borrowed: bool,
+    pub(crate) target: Target,
+    /// Names the disk: downloads of one disk share a data thread.
+    pub(crate) disk: u64,
+}
+
+/// What a cold thread is told.
+pub(crate) enum ToCold {
+    Tell(EventKind),
+    /// The number of the question that comes next.
+    Turn(u64),
+    Prepare(Box<Preparation>),
+    Learned(Identity),
+    Verify {
+        identity: Identity,
+        digests: Vec<Digest>,
+        proof: Proof,
+        received: u64,
+    },
+    AwaitMachine(Failure),
+    GiveUp(Failure),
+    Paused,
+    Resumed,
+    Cancel,
+    /// The engine ends: save and go.
+    End,
+    /// No longer used here. Letting go of a file may wait for its disk, so the cold side does that.
+    Release(Target),
+}
+
+/// What a cold thread answers.
+pub(crate) enum FromCold {
+    /// With another target than before, if the part is another now.
+    Prepared {
+        target: Option<Target>,
+    },
+    Verified(Verified),
+    MachineReady,
+    /// It has told the outcome and is gone.
+    Gone,
+}
