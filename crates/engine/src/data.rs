@@ -7,12 +7,12 @@
 use crate::connect::{Endpoint, Form, Network, Stream};
 use crate::limiter::RateLimiter;
 use crate::splice::Pipe;
+use crate::threads::Threads;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -117,13 +117,13 @@ impl Shared {
     }
 }
 
-/// A data thread. Ends when dropped, and its fetches with it.
+/// A data thread. When this is dropped its fetches are ended, and then the thread; nobody waits for it
+/// here, since it may hang in a write for as long as the disk wants.
 #[derive(Debug)]
 pub(crate) struct DataThread {
     pub(crate) shared: Arc<Shared>,
     pub(crate) runtime: Handle,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _stop: oneshot::Sender<()>,
 }
 
 impl DataThread {
@@ -136,6 +136,7 @@ impl DataThread {
         network: Network,
         limiter: RateLimiter,
         splice: bool,
+        threads: &Arc<Threads>,
     ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -153,23 +154,11 @@ impl DataThread {
             epoch: Instant::now(),
             writing_since: AtomicU64::new(0),
         });
-        let thread = std::thread::Builder::new().name(format!("data-{number}")).spawn(move || {
+        threads.spawn(format!("data-{number}"), move || {
             // Ends when the sender is dropped.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_background();
         })?;
-        Ok(Self { shared, runtime: handle, stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for DataThread {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        // A thread that hangs in a write cannot be waited for; it ends when the disk lets it.
-        if self.shared.blocked_for() < Duration::from_millis(200)
-            && let Some(thread) = self.thread.take()
-        {
-            let _ = thread.join();
-        }
+        Ok(Self { shared, runtime: handle, _stop: stop })
     }
 }

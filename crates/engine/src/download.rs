@@ -9,6 +9,7 @@ mod file;
 use self::file::FileSide;
 use crate::config::Ask;
 use crate::engine::{FromCold, Inbox, Start, ToCold};
+use crate::events::Events;
 use crate::fetch::too_large;
 use crate::landing::{Landing, LandingRequest, disk_failure};
 use crate::target::{StreamTarget, Target};
@@ -42,7 +43,7 @@ pub(crate) struct Download {
     pub(crate) request: Request,
     pub(crate) control: SyncSender<Inbox>,
     pub(crate) from_control: Receiver<ToCold>,
-    pub(crate) events: SyncSender<Event>,
+    pub(crate) events: Arc<Events>,
     /// The number of the newest question, which its answer carries.
     pub(crate) turn: Cell<u64>,
     /// Set from outside when hashing should stop.
@@ -309,8 +310,7 @@ impl Download {
     }
 
     fn tell(&self, kind: EventKind) {
-        // Fails only when nobody listens any more.
-        let _ = self.events.send(Event { id: self.id, kind });
+        self.events.put(Event { id: self.id, kind }, || {});
     }
 
     fn tell_identified(

@@ -18,6 +18,7 @@ use crate::hosts::Hosts;
 use crate::limiter::RateLimiter;
 use crate::session::{Logins, Session};
 use crate::target::Target;
+use crate::threads::Threads;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) struct Control {
     inbox: Receiver<Inbox>,
     report: Arc<Reporter>,
     network: Network,
+    threads: Arc<Threads>,
     limiter: RateLimiter,
     limits: Limits,
     session: Session,
@@ -58,6 +60,7 @@ impl Control {
         network: Network,
         inbox: Receiver<Inbox>,
         sender: SyncSender<Inbox>,
+        threads: Arc<Threads>,
     ) -> Self {
         let report: Reporter = Box::new(move |id, segment, report| {
             // Fails only when the control thread has ended, and then nobody wants to know.
@@ -68,6 +71,7 @@ impl Control {
             inbox,
             report: Arc::new(report),
             network,
+            threads,
             limiter: RateLimiter::new(&config.limits),
             limits: config.limits,
             session: Session::new(config.cookies, logins, config.user_agent, config.referer),
@@ -183,7 +187,13 @@ impl Control {
             request.options.connections = 1;
         }
         if let std::collections::btree_map::Entry::Vacant(place) = self.disks.entry(disk) {
-            match DataThread::start(disk, self.network.clone(), self.limiter.clone(), self.splice) {
+            match DataThread::start(
+                disk,
+                self.network.clone(),
+                self.limiter.clone(),
+                self.splice,
+                &self.threads,
+            ) {
                 Ok(thread) => {
                     place.insert(thread);
                 }

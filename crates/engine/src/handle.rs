@@ -25,14 +25,15 @@ use crate::config::Config;
 use crate::connect::Network;
 use crate::download::{Download, Output};
 use crate::engine::{Control, Inbox};
+use crate::events::{Events, Taken};
+use crate::threads::Threads;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{Event, Limits, Progress, Snapshot};
@@ -40,9 +41,6 @@ use tidegate_core::{Code, DownloadId, Failure, Request};
 
 /// Messages to the control thread that wait, at most.
 const INBOX: usize = 4096;
-
-/// Events that nobody has taken yet, at most; then downloads wait with telling more.
-const EVENTS: usize = 1024;
 
 /// Messages to a cold thread, at most.
 const COLD: usize = 64;
@@ -73,24 +71,34 @@ impl Engine {
     /// When a thread cannot be started.
     pub fn start_with(config: Config, network: Network) -> Result<EngineHandle, Failure> {
         let (control, inbox) = sync_channel(INBOX);
-        let (events, taken) = sync_channel(EVENTS);
-        let sender = control.clone();
-        let ask = config.ask.clone();
-        let spawned = std::thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || Control::new(config, network, inbox, sender).run());
-        let thread = spawned
+        let (events, threads) = (Arc::<Events>::default(), Arc::<Threads>::default());
+        let (sender, ask) = (control.clone(), config.ask.clone());
+        let (closing, of_control) = (Closing(Arc::clone(&events)), Arc::clone(&threads));
+        let body = move || {
+            let _closing = closing;
+            Control::new(config, network, inbox, sender, of_control).run();
+        };
+        threads
+            .spawn("control".to_owned(), body)
             .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
         let shared = Shared {
             control,
             events,
-            taken: Mutex::new(taken),
             next: AtomicU64::new(1),
             cancels: Mutex::new(BTreeMap::new()),
-            threads: Mutex::new(vec![thread]),
+            threads,
             ask,
         };
         Ok(EngineHandle { shared: Arc::new(shared) })
+    }
+}
+
+/// Closes the queue of events, as the last thing that the control thread does, however it ends.
+struct Closing(Arc<Events>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -105,11 +113,10 @@ pub struct EngineHandle {
 
 struct Shared {
     control: SyncSender<Inbox>,
-    events: SyncSender<Event>,
-    taken: Mutex<Receiver<Event>>,
+    events: Arc<Events>,
     next: AtomicU64,
     cancels: Mutex<BTreeMap<DownloadId, Weak<AtomicBool>>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Arc<Threads>,
     ask: Option<Arc<dyn Ask>>,
 }
 
@@ -158,19 +165,12 @@ impl EngineHandle {
         }
         let (cold, from_control) = sync_channel(COLD);
         self.send(Inbox::Register { id, cold })?;
-        let (control, events) = (shared.control.clone(), shared.events.clone());
+        let (control, events) = (shared.control.clone(), Arc::clone(&shared.events));
         let (ask, output) = (shared.ask.clone(), Mutex::new(output));
         let turn = Cell::new(0);
         let download = Download { id, request, control, from_control, events, turn, cancel, ask, output };
-        let spawned =
-            std::thread::Builder::new().name(format!("download-{id}")).spawn(move || download.run());
-        match spawned {
-            Ok(thread) => {
-                let mut threads = shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
-                threads.retain(|thread| !thread.is_finished());
-                threads.push(thread);
-                Ok(id)
-            }
+        match shared.threads.spawn(format!("download-{id}"), move || download.run()) {
+            Ok(()) => Ok(id),
             Err(error) => {
                 self.send(Inbox::Cold { id, turn: 0, input: crate::engine::FromCold::Gone })?;
                 Err(Failure::new(Code::Internal, format!("no thread could be started: {error}")))
@@ -248,50 +248,30 @@ impl EngineHandle {
         self.ask(|reply| Inbox::Cookies { reply })
     }
 
-    /// The next event, waiting at most `patience` for it. `Ok(None)` when there was none.
+    /// The next event, waiting at most `patience` for it, `Duration::MAX` for ever. `Ok(None)` when there
+    /// was none. Several may wait at once; each event is given to one of them.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine has ended and all its events were taken.
     pub fn next_event(&self, patience: Duration) -> Result<Option<Event>, Failure> {
-        let taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Our own sender keeps the channel open, so the end of the engine has to be looked for.
-        let step = Duration::from_millis(500);
-        let until = Instant::now().checked_add(patience);
-        loop {
-            let left = until.map_or(step, |until| until.saturating_duration_since(Instant::now()).min(step));
-            match taken.recv_timeout(left) {
-                Ok(event) => return Ok(Some(event)),
-                // What was told just before the end is still there.
-                Err(RecvTimeoutError::Timeout) if self.has_ended() => {
-                    return taken.try_recv().map(Some).map_err(|_| ended());
-                }
-                Err(RecvTimeoutError::Timeout) if until.is_some_and(|until| Instant::now() >= until) => {
-                    return Ok(None);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
-            }
+        match self.shared.events.take(patience) {
+            Taken::Event(event) => Ok(Some(event)),
+            Taken::Nothing => Ok(None),
+            Taken::Ended => Err(ended()),
         }
     }
 
-    /// Pauses every download, waits until each has saved what it has (at most `patience`), and ends.
-    /// Events told meanwhile can still be taken.
+    /// Pauses every download, waits until each has saved what it has and its threads have ended (at most
+    /// `patience`, `Duration::MAX` for ever), and ends. Events told meanwhile can still be taken. Not to
+    /// be called by what the engine calls, an [`Ask`] or a writer: that would wait for itself.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine had ended already.
     pub fn shutdown(&self, patience: Duration) -> Result<(), Failure> {
         self.send(Inbox::Shutdown)?;
-        let until = Instant::now() + patience;
         // A disk that hangs is not waited for beyond the patience, nor are events that nobody takes.
-        while !self.has_ended() && Instant::now() < until {
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+        self.shared.threads.wait(Instant::now().checked_add(patience));
         Ok(())
-    }
-
-    fn has_ended(&self) -> bool {
-        let threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        threads.iter().all(JoinHandle::is_finished)
     }
 
     fn send(&self, message: Inbox) -> Result<(), Failure> {
@@ -309,6 +289,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Waits a moment at most: the control thread takes its messages whatever the disks do.
         let _ = self.control.send(Inbox::Shutdown);
+        // Nobody takes events any more, so nobody is to wait with telling them.
+        self.events.close();
     }
 }
 

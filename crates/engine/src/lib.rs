@@ -11,6 +11,7 @@ pub mod decode;
 pub mod disk;
 mod download;
 mod engine;
+mod events;
 pub mod failure;
 mod fetch;
 pub mod handle;
@@ -24,6 +25,7 @@ mod session;
 mod splice;
 pub mod sys;
 mod target;
+mod threads;
 pub mod verify;
 
 pub use config::{Ask, Config};

@@ -1,0 +1,128 @@
+//! The queue of events, from the cold threads to whoever takes them.
+//!
+//! Bounded: a download whose news nobody takes waits with telling more. The control thread's last act
+//! closes it, so whoever waits for an event hears of the end of the engine at once.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tidegate_core::message::Event;
+
+/// Events that nobody has taken yet, at most; then downloads wait with telling more.
+const MOST: usize = 1024;
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    state: Mutex<State>,
+    /// There is room, or nothing is to be told any more.
+    room: Condvar,
+    /// There is an event, or there will be none any more.
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Event>,
+    /// Nothing can be added any more.
+    closed: bool,
+}
+
+/// What was there to take.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Taken {
+    Event(Event),
+    /// Nothing came in time.
+    Nothing,
+    /// All was taken, and nothing will come any more.
+    Ended,
+}
+
+impl Events {
+    /// Adds an event, and waits for room if there is none. After the end it is thrown away.
+    ///
+    /// `before` is run at the moment when it is certain, before anybody can take the event.
+    pub(crate) fn put(&self, event: Event, before: impl FnOnce()) {
+        let full = |state: &mut State| state.queue.len() >= MOST && !state.closed;
+        let mut state = self.room.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        before();
+        if !state.closed {
+            state.queue.push_back(event);
+            self.news.notify_one();
+        }
+    }
+
+    /// The next event, waiting at most `patience` for it, however many others wait too.
+    pub(crate) fn take(&self, patience: Duration) -> Taken {
+        // A time that no clock reaches is no bound.
+        let until = Instant::now().checked_add(patience);
+        let mut state = self.lock();
+        loop {
+            if let Some(event) = state.queue.pop_front() {
+                self.room.notify_one();
+                return Taken::Event(event);
+            }
+            if state.closed {
+                return Taken::Ended;
+            }
+            state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => self.news.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Taken::Nothing,
+                Some(left) => self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+
+    /// Nothing is told any more. What was told before can still be taken.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.news.notify_all();
+        self.room.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::DownloadId;
+    use tidegate_core::message::EventKind;
+
+    fn event(n: u64) -> Event {
+        Event { id: DownloadId(n), kind: EventKind::Started { resumed_from: 0 } }
+    }
+
+    #[test]
+    fn events_come_in_their_order_and_those_from_before_the_end_can_be_taken_after_it() {
+        let events = Events::default();
+        (1..4).for_each(|n| events.put(event(n), || {}));
+        assert_eq!(events.take(Duration::ZERO), Taken::Event(event(1)));
+        events.close();
+        events.put(event(9), || {});
+        assert_eq!(events.take(Duration::MAX), Taken::Event(event(2)));
+        assert_eq!(events.take(Duration::ZERO), Taken::Event(event(3)));
+        assert_eq!(events.take(Duration::MAX), Taken::Ended);
+    }
+
+    #[test]
+    fn who_finds_no_room_waits_until_an_event_is_taken_or_all_has_ended() {
+        let events = Events::default();
+        (0..MOST as u64).for_each(|n| events.put(event(n), || {}));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| events.put(event(5000), || {}));
+            assert_eq!(events.take(Duration::ZERO), Taken::Event(event(0)));
+            waits.join().unwrap();
+            let waits = scope.spawn(|| events.put(event(5001), || {}));
+            events.close();
+            waits.join().unwrap();
+        });
+        let mut last = None;
+        while let Taken::Event(event) = events.take(Duration::MAX) {
+            last = Some(event.id.0);
+        }
+        assert_eq!(last, Some(5000), "what found no room before the end is not told");
+    }
+}
