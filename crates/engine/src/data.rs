@@ -1,10 +1,11 @@
-//! The data threads, one for each file system: they carry out fetches and post counts.
+//! The data threads, one for each file system and each stream: they carry out fetches and post counts.
 //!
 //! A data thread decides nothing. It owns a current-thread runtime, one buffer that all its
 //! connections share, and the connections that wait to be used again. It writes inline: while a disk
 //! hangs in a write, this thread hangs with it, and only the downloads on that disk wait.
 
 use crate::connect::{Endpoint, Form, Network, Stream};
+use crate::engine::Disk;
 use crate::limiter::RateLimiter;
 use crate::splice::Pipe;
 use crate::threads::Threads;
@@ -132,7 +133,7 @@ impl DataThread {
     /// # Errors
     /// When no thread or event queue can be had.
     pub(crate) fn start(
-        number: u64,
+        disk: Disk,
         network: Network,
         limiter: RateLimiter,
         splice: bool,
@@ -154,7 +155,7 @@ impl DataThread {
             epoch: Instant::now(),
             writing_since: AtomicU64::new(0),
         });
-        threads.spawn(format!("data-{number}"), move || {
+        threads.spawn(format!("data-{disk}"), move || {
             // Ends when the sender is dropped.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_background();

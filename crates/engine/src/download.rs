@@ -8,7 +8,7 @@ mod file;
 
 use self::file::FileSide;
 use crate::config::Ask;
-use crate::engine::{FromCold, Inbox, Start, ToCold};
+use crate::engine::{Disk, FromCold, Inbox, Start, ToCold};
 use crate::events::Events;
 use crate::fetch::too_large;
 use crate::landing::{Landing, LandingRequest, disk_failure};
@@ -33,9 +33,6 @@ use url::Url;
 
 /// How often somebody is asked for what one download lacks.
 const MOST_ASKED: u32 = 5;
-
-/// Names the disk of downloads that write to none.
-const NO_DISK: u64 = u64::MAX;
 
 /// The cold side of one download.
 pub(crate) struct Download {
@@ -155,7 +152,7 @@ impl Download {
             .part()
             .file_system()
             .map_err(|e| disk_failure("look at", &file.landing.part_path(), &e))?;
-        file.disk = disk;
+        file.disk = Disk::FileSystem(disk);
         file.start(self.request.clone());
         let outcome = file.follow();
         file.close(outcome)
@@ -186,7 +183,12 @@ impl Download {
     fn to_stream(&self, output: Output, called: &'static str) -> Result<EventKind, Ending> {
         let stream = Arc::new(StreamTarget::new(output, called));
         stream.compute(self.request.digests.iter().map(Digest::algorithm));
-        self.begin(self.request.clone(), Found::Nothing, Target::Stream(Arc::clone(&stream)), NO_DISK);
+        self.begin(
+            self.request.clone(),
+            Found::Nothing,
+            Target::Stream(Arc::clone(&stream)),
+            Disk::Stream(self.id),
+        );
         let mut asked = 0;
         loop {
             match self.next_wish(Duration::from_secs(60)) {
@@ -232,7 +234,12 @@ impl Download {
                     // What went out cannot be proved to be of another link's file.
                     let help = self.help(&failure, &mut asked).filter(|_| stream.written() == 0);
                     let Some(request) = help else { return Err(failure.into()) };
-                    self.begin(request, Found::Nothing, Target::Stream(Arc::clone(&stream)), NO_DISK);
+                    self.begin(
+                        request,
+                        Found::Nothing,
+                        Target::Stream(Arc::clone(&stream)),
+                        Disk::Stream(self.id),
+                    );
                 }
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
@@ -248,7 +255,7 @@ impl Download {
 
     /// Asks which file it is, and stops before fetching it.
     fn only_ask(&self) -> Result<EventKind, Ending> {
-        self.begin(self.request.clone(), Found::Nothing, Target::Nowhere, NO_DISK);
+        self.begin(self.request.clone(), Found::Nothing, Target::Nowhere, Disk::Nowhere);
         let mut asked = 0;
         loop {
             match self.next_wish(Duration::from_secs(60)) {
@@ -278,7 +285,7 @@ impl Download {
                     });
                 }
                 Wish::GiveUp(failure) => match self.help(&failure, &mut asked) {
-                    Some(request) => self.begin(request, Found::Nothing, Target::Nowhere, NO_DISK),
+                    Some(request) => self.begin(request, Found::Nothing, Target::Nowhere, Disk::Nowhere),
                     None => return Err(failure.into()),
                 },
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
@@ -297,7 +304,7 @@ impl Download {
         self.request.mirrors()[0].url()
     }
 
-    fn begin(&self, request: Request, found: Found, target: Target, disk: u64) {
+    fn begin(&self, request: Request, found: Found, target: Target, disk: Disk) {
         self.start(Start { id: self.id, request, found, borrowed: false, target, disk });
     }
 

@@ -7,13 +7,13 @@
 mod messages;
 mod running;
 
-pub(crate) use self::messages::{FromCold, Inbox, Start, ToCold};
+pub(crate) use self::messages::{Disk, FromCold, Inbox, Start, ToCold};
 
 use self::running::{Hot, Live, Running};
 use crate::config::Config;
 use crate::connect::Network;
 use crate::data::DataThread;
-use crate::fetch::{self, Cell, Job, Report, Reporter, Verdict};
+use crate::fetch::{self, Cell, FetchId, Job, Report, Reporter, Verdict};
 use crate::hosts::Hosts;
 use crate::limiter::RateLimiter;
 use crate::session::{Logins, Session};
@@ -35,6 +35,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// A write that takes longer than this is shown as waiting for the disk, and silence is forgiven.
 const DISK_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Data threads that are left when no download uses them, at most.
+const MOST_IDLE_DISKS: usize = 4;
+
 /// The control thread's state.
 pub(crate) struct Control {
     inbox: Receiver<Inbox>,
@@ -48,7 +51,9 @@ pub(crate) struct Control {
     splice: bool,
     seed: u64,
     downloads: BTreeMap<DownloadId, Running>,
-    disks: BTreeMap<u64, DataThread>,
+    disks: BTreeMap<Disk, DataThread>,
+    /// How many fetches were launched so far.
+    launches: u64,
     wake: Option<Instant>,
     last_tick: Instant,
     ending: bool,
@@ -62,9 +67,9 @@ impl Control {
         sender: SyncSender<Inbox>,
         threads: Arc<Threads>,
     ) -> Self {
-        let report: Reporter = Box::new(move |id, segment, report| {
+        let report: Reporter = Box::new(move |id, report| {
             // Fails only when the control thread has ended, and then nobody wants to know.
-            let _ = sender.send(Inbox::Report { id, segment, report });
+            let _ = sender.send(Inbox::Report { id, report });
         });
         let logins = Logins { netrc: config.netrc, certificates_are_checked: !config.network.tls.insecure };
         Self {
@@ -80,6 +85,7 @@ impl Control {
             seed: config.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             downloads: BTreeMap::new(),
             disks: BTreeMap::new(),
+            launches: 0,
             wake: None,
             last_tick: Instant::now(),
             ending: false,
@@ -136,7 +142,7 @@ impl Control {
                 self.downloads.insert(id, running);
             }
             Inbox::Start(start) => self.start(*start, now),
-            Inbox::Report { id, segment, report } => self.on_report(id, segment, report, now),
+            Inbox::Report { id, report } => self.on_report(id, report, now),
             Inbox::Cold { id, turn, input } => self.on_cold(id, turn, input, now),
             Inbox::Pause { id, done } => {
                 self.pause(id, now);
@@ -263,18 +269,24 @@ impl Control {
         }
     }
 
-    /// A disk that no download uses needs no thread; the last one stays for its connections.
+    /// Ends data threads that no download uses. Those of streams are of no use to any other; of those of
+    /// file systems a few are left, for the connections that they keep.
     fn end_idle_disks(&mut self) {
-        let used: Vec<u64> = self.downloads.values().filter_map(|d| d.hot.as_ref().map(|h| h.disk)).collect();
-        if self.disks.len() > 4 {
-            self.disks.retain(|disk, _| used.contains(disk));
-        }
+        let used: Vec<Disk> =
+            self.downloads.values().filter_map(|d| d.hot.as_ref().map(|h| h.disk)).collect();
+        let too_many = self.disks.len() > MOST_IDLE_DISKS;
+        self.disks.retain(|disk, _| match disk {
+            _ if used.contains(disk) => true,
+            Disk::Stream(_) => false,
+            Disk::Nowhere | Disk::FileSystem(_) => !too_many,
+        });
     }
 
-    fn on_report(&mut self, id: DownloadId, segment: SegmentId, report: Report, now: Instant) {
+    fn on_report(&mut self, fetch: FetchId, report: Report, now: Instant) {
         let now_unix = unix_now();
+        let FetchId { download: id, segment, launch } = fetch;
         let Some(Running { hot: Some(hot), .. }) = self.downloads.get_mut(&id) else { return };
-        let Some(live) = hot.fetches.get_mut(&segment) else { return };
+        let Some(live) = hot.fetches.get_mut(&segment).filter(|live| live.launch == launch) else { return };
         match report {
             Report::Head { answer, verdict } => {
                 self.session.take_note(&live.order.url, &answer, now_unix);
@@ -370,10 +382,11 @@ impl Control {
         let Some(Running { hot: Some(hot), .. }) = self.downloads.get_mut(&id) else { return };
         let Some(data) = self.disks.get(&hot.disk) else { return };
         let request = hot.transfer.request();
+        self.launches += 1;
+        let launch = self.launches;
         let cell = Arc::new(Cell::new(order.range.map_or(0, |(start, _)| start)));
         let job = Job {
-            download: id,
-            segment: order.segment,
+            id: FetchId { download: id, segment: order.segment, launch },
             url: order.url.clone(),
             headers: self.session.headers(request, &order, unix_now()),
             connect_timeout: request.options.connect_timeout,
@@ -383,8 +396,15 @@ impl Control {
             report: Arc::clone(&self.report),
         };
         let task = data.runtime.spawn(fetch::run(job, Arc::clone(&data.shared)));
-        let live =
-            Live { cell, abort: task.abort_handle(), order, accepted: false, verdict: None, authorized };
+        let live = Live {
+            launch,
+            cell,
+            abort: task.abort_handle(),
+            order,
+            accepted: false,
+            verdict: None,
+            authorized,
+        };
         hot.fetches.insert(live.order.segment, live);
     }
 

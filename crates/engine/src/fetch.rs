@@ -89,13 +89,21 @@ pub(crate) enum Verdict {
     Drop,
 }
 
+/// Names one launch of a fetch. A segment may be launched again, and numbers of segments begin anew
+/// when a download does; a launch is never repeated, so no late report is taken for another's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct FetchId {
+    pub(crate) download: DownloadId,
+    pub(crate) segment: SegmentId,
+    pub(crate) launch: u64,
+}
+
 /// Where reports go.
-pub(crate) type Reporter = Box<dyn Fn(DownloadId, SegmentId, Report) + Send + Sync>;
+pub(crate) type Reporter = Box<dyn Fn(FetchId, Report) + Send + Sync>;
 
 /// One request to send.
 pub(crate) struct Job {
-    pub(crate) download: DownloadId,
-    pub(crate) segment: SegmentId,
+    pub(crate) id: FetchId,
     pub(crate) url: Url,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) connect_timeout: Duration,
@@ -138,7 +146,7 @@ impl Guard<'_> {
     fn report(&self, end: End) {
         let cell = &self.job.cell;
         let (pos, received) = (cell.pos.load(Ordering::Relaxed), cell.received.load(Ordering::Relaxed));
-        (self.job.report)(self.job.download, self.job.segment, Report::Ended { end, pos, received });
+        (self.job.report)(self.job.id, Report::Ended { end, pos, received });
     }
 }
 
@@ -234,12 +242,12 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     drop(head);
 
     let (sender, verdict) = oneshot::channel();
-    (job.report)(job.download, job.segment, Report::Head { answer: Box::new(answer), verdict: sender });
+    (job.report)(job.id, Report::Head { answer: Box::new(answer), verdict: sender });
     let verdict = verdict.await.unwrap_or(Verdict::Drop);
     let mut leftover = buffer.into_leftover();
     let Verdict::Accept { body: plan, version } = verdict else {
-        let step = body.compact(&mut leftover)?;
-        if step.consumed == leftover.len() {
+        // Whatever is wrong with the rest of it, it is not wanted, and nobody is to hear of it.
+        if body.compact(&mut leftover).is_ok_and(|step| step.consumed == leftover.len()) {
             *kept = Some(Kept { stream, endpoint, form, body });
         }
         return Ok(None);
@@ -382,7 +390,7 @@ impl<'a> Writer<'a> {
             job,
             shared,
             version,
-            limit: shared.limiter.register(job.download, host),
+            limit: shared.limiter.register(job.id.download, host),
             decoder: decoder_for(&plan.codings),
             at: plan.offset,
             announced_end: announced_end.unwrap_or(u64::MAX),

@@ -1,7 +1,7 @@
 //! The side of a download that becomes a file: what was there, preparing, verifying, publishing.
 
-use super::{Download, Ending, NO_DISK, Wish, cancelled, digest_mismatch};
-use crate::engine::{FromCold, Start};
+use super::{Download, Ending, Wish, cancelled, digest_mismatch};
+use crate::engine::{Disk, FromCold, Start};
 use crate::landing::{Begin, Found as Landed, Landing, Published, disk_failure};
 use crate::part_file::Basis;
 use crate::target::Target;
@@ -44,7 +44,7 @@ pub(super) struct FileSide<'a> {
     /// It was prepared, so there may be something to save.
     ready: bool,
     /// Names the disk that the part is on.
-    pub(super) disk: u64,
+    pub(super) disk: Disk,
     /// How often somebody was asked for what it lacks.
     asked: u32,
     last_durable: Instant,
@@ -82,7 +82,7 @@ impl<'a> FileSide<'a> {
             link,
             final_name: None,
             ready: false,
-            disk: NO_DISK,
+            disk: Disk::Nowhere,
             asked: 0,
             last_durable: Instant::now(),
         })

@@ -1,12 +1,13 @@
 //! What the control thread is told, and what it tells the cold threads.
 
-use crate::fetch::Report;
+use crate::fetch::{FetchId, Report};
 use crate::target::Target;
+use std::fmt;
 use std::sync::mpsc::SyncSender;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Limits, Progress, Proof, Snapshot};
 use tidegate_core::transfer::{Found, Preparation, Verified};
-use tidegate_core::{Digest, DownloadId, Failure, Identity, Request, SegmentId};
+use tidegate_core::{Digest, DownloadId, Failure, Identity, Request};
 
 /// Everything that the control thread can be told.
 pub(crate) enum Inbox {
@@ -18,8 +19,7 @@ pub(crate) enum Inbox {
     /// It can begin.
     Start(Box<Start>),
     Report {
-        id: DownloadId,
-        segment: SegmentId,
+        id: FetchId,
         report: Report,
     },
     Cold {
@@ -57,6 +57,27 @@ pub(crate) enum Inbox {
     Shutdown,
 }
 
+/// What may hold up a write: downloads that are held up together share a data thread.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Disk {
+    /// Nothing is written.
+    Nowhere,
+    /// A file system, by its number.
+    FileSystem(u64),
+    /// The stream of this download. Whoever reads it may stop reading, and holds up nobody else.
+    Stream(DownloadId),
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nowhere => f.write_str("none"),
+            Self::FileSystem(number) => write!(f, "{number}"),
+            Self::Stream(id) => write!(f, "stream-{id}"),
+        }
+    }
+}
+
 /// A download that can begin.
 pub(crate) struct Start {
     pub(crate) id: DownloadId,
@@ -65,8 +86,8 @@ pub(crate) struct Start {
     /// What was found lies in the part of another link.
     pub(crate) borrowed: bool,
     pub(crate) target: Target,
-    /// Names the disk: downloads of one disk share a data thread.
-    pub(crate) disk: u64,
+    /// Where its bytes go.
+    pub(crate) disk: Disk,
 }
 
 /// What a cold thread is told.

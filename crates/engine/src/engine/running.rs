@@ -1,6 +1,6 @@
 //! A download as the control thread knows it: what it asked of the cold side, and what moves its bytes.
 
-use super::messages::ToCold;
+use super::messages::{Disk, ToCold};
 use crate::fetch::{Cell, Verdict};
 use crate::target::Target;
 use std::collections::{BTreeMap, VecDeque};
@@ -30,13 +30,15 @@ pub(super) struct Running {
 pub(super) struct Hot {
     pub(super) transfer: Transfer,
     pub(super) target: Target,
-    pub(super) disk: u64,
+    pub(super) disk: Disk,
     pub(super) allowed: usize,
     pub(super) fetches: BTreeMap<SegmentId, Live>,
 }
 
 /// One fetch that runs.
 pub(super) struct Live {
+    /// Reports of another launch are not of this fetch.
+    pub(super) launch: u64,
     pub(super) cell: Arc<Cell>,
     pub(super) abort: AbortHandle,
     pub(super) order: Order,
