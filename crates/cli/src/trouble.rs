@@ -144,6 +144,8 @@ pub(crate) fn advice(code: Code) -> &'static str {
         Code::QueueFull => "Ask for fewer files in one command.",
         Code::QueueFailed => "Check the disk, then run the same command again.",
         Code::Cancelled => "Run the same command again to begin anew.",
+        Code::NoSuchDownload => "This is a mistake of ours: please report it.",
+        Code::EngineFull => "Ask for fewer files at a time with --jobs.",
         Code::EngineUnavailable => "Run the same command again; if it stays, please report it.",
         Code::Internal => "This is a mistake of ours: please report it. What is here can be gone on with.",
     }

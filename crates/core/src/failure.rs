@@ -120,6 +120,10 @@ codes! {
     QueueFailed = "queue-failed",
     /// Cancelled by the user.
     Cancelled = "cancelled",
+    /// This engine has never started such a download.
+    NoSuchDownload = "no-such-download",
+    /// The engine runs as many downloads as it may.
+    EngineFull = "engine-full",
     /// No engine is running and none will be started.
     EngineUnavailable = "engine-unavailable",
     /// A bug of ours; nothing was lost.
@@ -224,6 +228,7 @@ fn usual_remedy(code: Code) -> Remedy {
         | Code::LeaseLost
         | Code::QueueFull
         | Code::Cancelled
+        | Code::NoSuchDownload
         | Code::EngineUnavailable
         | Code::Internal => Remedy::GiveUp,
         Code::ResolveFailed
@@ -242,6 +247,7 @@ fn usual_remedy(code: Code) -> Remedy {
         | Code::RangesRefused
         | Code::DecodeFailed
         | Code::QueueFailed
+        | Code::EngineFull
         | Code::Locked => Remedy::Retry { after: None },
     }
 }
