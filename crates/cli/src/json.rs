@@ -30,7 +30,7 @@ pub(crate) fn event(job: u64, event: &EventKind) -> Value {
         }
         EventKind::Restarted { failure: why } => ("restarted", json!({ "failure": failure(why) })),
         EventKind::Notice { message } => ("notice", json!({ "message": message })),
-        EventKind::Paused { have } => ("paused", json!({ "have": have })),
+        EventKind::Paused { have } | EventKind::Stopped { kept: have } => ("paused", json!({ "have": have })),
         EventKind::Completed { path, length, proof, already, received } => (
             "completed",
             json!({

@@ -49,7 +49,7 @@ pub enum Phase {
     WaitingForDisk,
     /// Computing digests.
     Verifying,
-    /// Stopped by the user; goes on with `Resume`.
+    /// Stopped by somebody; goes on when it is resumed.
     Paused,
     /// Whole, and under its final name.
     Completed,
@@ -142,10 +142,16 @@ pub enum EventKind {
         /// A sentence.
         message: String,
     },
-    /// Stopped by the user.
+    /// It asks for nothing more until it is resumed. Its files stay open, and it keeps its place.
     Paused {
         /// Bytes that are kept.
         have: u64,
+    },
+    /// It was stopped: what it had is kept, its files are closed, and nothing more follows. The same
+    /// request goes on with what is here.
+    Stopped {
+        /// Bytes that are kept for another run.
+        kept: u64,
     },
     /// The file is whole and has its final name.
     Completed {
@@ -182,7 +188,10 @@ pub struct Event {
 impl EventKind {
     /// Whether nothing follows for this download (until it is resumed).
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Completed { .. } | Self::Failed { .. } | Self::Paused { .. })
+        matches!(
+            self,
+            Self::Completed { .. } | Self::Failed { .. } | Self::Paused { .. } | Self::Stopped { .. }
+        )
     }
 }
 

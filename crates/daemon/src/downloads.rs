@@ -8,13 +8,15 @@ use tidegate_engine::EngineHandle;
 /// An engine, as far as the manager uses it.
 ///
 /// # Errors
-/// Each ends with `engine-unavailable` when the engine has ended.
+/// Each ends with `engine-unavailable` when the engine has ended; [`Downloads::start`] also with
+/// `engine-full` when it runs as many downloads as it may.
 pub trait Downloads: Send + Sync {
     /// Starts a download. Everything that follows is told by events.
     fn start(&self, request: Request) -> Result<DownloadId, Failure>;
 
-    /// Stops a download, keeping its bytes; answered by an event that is final.
-    fn pause(&self, id: DownloadId) -> Result<(), Failure>;
+    /// Ends a download, keeping its bytes. Answered by an event after which nothing of it is in use any
+    /// more, so that it can be started again at once.
+    fn stop(&self, id: DownloadId) -> Result<(), Failure>;
 
     /// Ends a download and removes its part file; answered by an event that is final.
     fn cancel(&self, id: DownloadId) -> Result<(), Failure>;
@@ -31,8 +33,8 @@ impl Downloads for EngineHandle {
         self.start(request)
     }
 
-    fn pause(&self, id: DownloadId) -> Result<(), Failure> {
-        self.pause(id)
+    fn stop(&self, id: DownloadId) -> Result<(), Failure> {
+        self.stop(id)
     }
 
     fn cancel(&self, id: DownloadId) -> Result<(), Failure> {

@@ -83,7 +83,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Asks the run, now or when it is next called, to pause all, wait until it is saved, and return.
+    /// Asks the run, now or when it is next called, to stop all, wait until it is saved, and return.
     pub fn stop(&self) {
         self.asked.store(true, Ordering::Release);
     }
@@ -139,6 +139,7 @@ impl Manager {
             failed: false,
             held: BTreeMap::new(),
             last_tick: (self.clock)(),
+            full_until: None,
         };
         while run.turn() {}
         let held = std::mem::take(&mut run.held);
@@ -181,18 +182,20 @@ struct Running {
     lease: Lease,
     /// Bytes known to be kept.
     kept: u64,
-    /// Why it was told to pause, if it was.
-    pausing: Option<Pausing>,
+    /// Why it was told to stop, if it was.
+    stopping: Option<Stopping>,
 }
 
 #[derive(Clone, Debug)]
-enum Pausing {
+enum Stopping {
     /// The run is to stop.
     Stop,
     /// It waits for the machine, and is not to.
     Wait(Failure),
     /// Its lease is lost; `None` if it was paused in the queue.
     Lost(Option<Failure>),
+    /// Somebody else with a handle of the engine has paused it.
+    Paused,
 }
 
 /// One call of [`Manager::run`].
@@ -207,6 +210,8 @@ struct Run<'a> {
     /// at the end of the run.
     held: BTreeMap<JobId, Outcome>,
     last_tick: SystemTime,
+    /// The engine had no room for another download: when to ask again, unless one ends before.
+    full_until: Option<SystemTime>,
 }
 
 impl Run<'_> {
@@ -254,9 +259,9 @@ impl Run<'_> {
         self.stop_by.get_or_insert(now + STOP_PATIENCE);
         let running: Vec<DownloadId> = {
             let running = self.manager.running();
-            running.iter().filter(|(_, r)| r.pausing.is_none()).map(|(id, _)| *id).collect()
+            running.iter().filter(|(_, r)| r.stopping.is_none()).map(|(id, _)| *id).collect()
         };
-        running.into_iter().for_each(|id| self.pause_one(id, Pausing::Stop));
+        running.into_iter().for_each(|id| self.stop_one(id, Stopping::Stop));
     }
 
     /// Starts jobs while there is room. Tells whether any may be waiting still.
@@ -265,6 +270,9 @@ impl Run<'_> {
     /// When the engine has ended.
     fn fill(&mut self, now: SystemTime) -> Result<bool, Failure> {
         let most = self.manager.settings.jobs.max(1);
+        if self.full_until.is_some_and(|until| now < until) {
+            return Ok(true);
+        }
         while self.manager.running().len() < most {
             let claimed = match self.manager.store.claim(&self.manager.worker, now, LEASE) {
                 Ok(Some(claimed)) => claimed,
@@ -280,19 +288,22 @@ impl Run<'_> {
                 }
             };
             let runs = |(id, running): (&DownloadId, &Running)| {
-                (running.lease.job == claimed.job.id).then_some((*id, running.pausing.is_some()))
+                (running.lease.job == claimed.job.id).then_some((*id, running.stopping.is_some()))
             };
             let still = self.manager.running().iter().find_map(runs);
             if let Some((id, told)) = still {
                 // Its lease was lost and it is ours again; but first the one that runs has to stop.
                 if !told {
-                    self.pause_one(id, Pausing::Lost(None));
+                    self.stop_one(id, Stopping::Lost(None));
                 }
                 // If the release fails, the lease runs out.
                 let _ = self.manager.store.release(&claimed.lease, Some(now + TICK));
                 continue;
             }
-            self.start(claimed)?;
+            self.start(claimed, now)?;
+            if self.full_until.is_some() {
+                return Ok(true);
+            }
             if self.failed && self.manager.settings.stop_after_failure {
                 return Ok(false);
             }
@@ -300,18 +311,27 @@ impl Run<'_> {
         Ok(true)
     }
 
-    fn start(&mut self, Claimed { job, lease }: Claimed) -> Result<(), Failure> {
+    fn start(&mut self, Claimed { job, lease }: Claimed, now: SystemTime) -> Result<(), Failure> {
         self.summary.failure = None;
+        self.full_until = None;
         self.held.remove(&job.id);
         match self.manager.engine.start(job.request) {
             Ok(id) => {
-                self.manager.running().insert(id, Running { lease, kept: 0, pausing: None });
+                self.manager.running().insert(id, Running { lease, kept: 0, stopping: None });
                 Ok(())
             }
             Err(failure) if failure.code == Code::EngineUnavailable => {
                 let outcome = Outcome::Incomplete { failure: Some(failure.clone()), kept: 0 };
                 self.let_go(&lease, outcome);
                 Err(failure)
+            }
+            Err(failure) if failure.code == Code::EngineFull => {
+                // Others use the engine too. It keeps its place in the queue, and the others wait with it.
+                self.full_until = Some(now + HOLD);
+                self.hold(&lease, failure.clone(), 0, None);
+                let event = EventKind::Waiting { failure, retry_in: HOLD };
+                (self.watch)(Notice::Event { job: job.id, event });
+                Ok(())
             }
             Err(failure) => {
                 self.end(&lease, Outcome::Failed { failure: failure.clone(), kept: 0 });
@@ -323,8 +343,11 @@ impl Run<'_> {
 
     fn on_event(&mut self, Event { id, kind }: Event) {
         let Some(running) = self.manager.running().get(&id).cloned() else { return };
-        let Running { lease, pausing, .. } = running;
+        let Running { lease, stopping, .. } = running;
         let holds = self.manager.settings.wait == WaitPolicy::Hold;
+        if kind.is_final() {
+            self.full_until = None;
+        }
         let mut event = kind.clone();
         match kind {
             EventKind::Completed { path, length, proof, already, received } => {
@@ -335,21 +358,25 @@ impl Run<'_> {
                 self.manager.running().remove(&id);
                 if !matches!(failure.remedy, Remedy::Wait { .. }) {
                     self.end(&lease, Outcome::Failed { failure, kept });
-                } else if holds && pausing.is_none() {
+                } else if holds && stopping.is_none() {
                     // For this engine it has ended; for the queue it has not.
-                    self.hold(&lease, failure.clone(), kept);
+                    let not_before = (self.manager.clock)() + HOLD;
+                    self.hold(&lease, failure.clone(), kept, Some(not_before));
                     event = EventKind::Waiting { failure, retry_in: HOLD };
                 } else {
                     self.end(&lease, Outcome::Incomplete { failure: Some(failure), kept });
                 }
             }
-            EventKind::Paused { have } => {
+            EventKind::Stopped { kept } => {
                 self.manager.running().remove(&id);
-                self.on_paused(&lease, pausing, have);
+                self.on_stopped(&lease, stopping, kept);
             }
+            // It would keep its place here and its files there, and nobody here would resume it.
+            EventKind::Paused { .. } if stopping.is_none() => self.stop_one(id, Stopping::Paused),
+            EventKind::Paused { .. } => {}
             EventKind::Waiting { failure, .. } => {
-                if matches!(failure.remedy, Remedy::Wait { .. }) && !holds && pausing.is_none() {
-                    self.pause_one(id, Pausing::Wait(failure));
+                if matches!(failure.remedy, Remedy::Wait { .. }) && !holds && stopping.is_none() {
+                    self.stop_one(id, Stopping::Wait(failure));
                 }
             }
             EventKind::Started { resumed_from: kept } | EventKind::Checkpointed { durable: kept } => {
@@ -367,18 +394,17 @@ impl Run<'_> {
         (self.watch)(Notice::Event { job: lease.job, event });
     }
 
-    fn on_paused(&mut self, lease: &Lease, pausing: Option<Pausing>, kept: u64) {
-        match pausing {
-            Some(Pausing::Stop) => {
+    fn on_stopped(&mut self, lease: &Lease, stopping: Option<Stopping>, kept: u64) {
+        match stopping {
+            Some(Stopping::Stop) => {
                 self.let_go(lease, Outcome::Incomplete { failure: None, kept });
             }
-            Some(Pausing::Wait(failure)) => {
+            Some(Stopping::Wait(failure)) => {
                 self.end(lease, Outcome::Incomplete { failure: Some(failure), kept });
             }
-            Some(Pausing::Lost(failure)) => self.tell(lease, Outcome::Incomplete { failure, kept }),
-            // Somebody else with a handle of the engine wanted it so: then it is not to be started
-            // again at once.
-            None => {
+            Some(Stopping::Lost(failure)) => self.tell(lease, Outcome::Incomplete { failure, kept }),
+            // Somebody else wanted it so: then it is not to be started again at once.
+            Some(Stopping::Paused) | None => {
                 let outcome = Outcome::Incomplete { failure: None, kept };
                 match self.manager.store.pause(lease.job) {
                     Ok(()) => self.tell(lease, outcome),
@@ -388,10 +414,9 @@ impl Run<'_> {
         }
     }
 
-    /// Puts a job back for a while.
-    fn hold(&mut self, lease: &Lease, failure: Failure, kept: u64) {
-        let not_before = (self.manager.clock)() + HOLD;
-        match self.manager.store.release(lease, Some(not_before)) {
+    /// Puts a job back until it can go on.
+    fn hold(&mut self, lease: &Lease, failure: Failure, kept: u64, not_before: Option<SystemTime>) {
+        match self.manager.store.release(lease, not_before) {
             Err(error) if error.is_lease_lost() => self.lose(lease, error, kept),
             // Without a release it waits until its lease runs out.
             Ok(()) | Err(_) => {
@@ -403,7 +428,7 @@ impl Run<'_> {
     /// Renews leases whose end comes near, and stops the jobs whose lease is lost.
     fn renew(&mut self, now: SystemTime) {
         let ends_soon = |running: &Running| {
-            running.lease.until <= now + RENEW_BEFORE && !matches!(running.pausing, Some(Pausing::Lost(_)))
+            running.lease.until <= now + RENEW_BEFORE && !matches!(running.stopping, Some(Stopping::Lost(_)))
         };
         let due: Vec<(DownloadId, Lease)> = {
             let running = self.manager.running();
@@ -420,7 +445,7 @@ impl Run<'_> {
                 Err(error) if !error.is_lease_lost() && now < lease.until => {}
                 Err(error) => {
                     let why = self.why_lost(lease.job, error);
-                    self.pause_one(id, Pausing::Lost(why));
+                    self.stop_one(id, Stopping::Lost(why));
                 }
             }
         }
@@ -437,24 +462,24 @@ impl Run<'_> {
         }
     }
 
-    fn pause_one(&mut self, id: DownloadId, why: Pausing) {
+    fn stop_one(&mut self, id: DownloadId, why: Stopping) {
         if let Some(running) = self.manager.running().get_mut(&id) {
-            running.pausing = Some(why);
+            running.stopping = Some(why);
         }
         // If the engine has ended, the next event tells.
-        let _ = self.manager.engine.pause(id);
+        let _ = self.manager.engine.stop(id);
     }
 
     /// Lets go of all that runs: the engine has ended, or does not answer.
     fn abandon_all(&mut self, failure: Option<Failure>) {
         let all = std::mem::take(&mut *self.manager.running());
-        for Running { lease, kept, pausing } in all.into_values() {
-            match pausing {
-                Some(Pausing::Lost(why)) => self.tell(&lease, Outcome::Incomplete { failure: why, kept }),
-                Some(Pausing::Wait(why)) => {
+        for Running { lease, kept, stopping } in all.into_values() {
+            match stopping {
+                Some(Stopping::Lost(why)) => self.tell(&lease, Outcome::Incomplete { failure: why, kept }),
+                Some(Stopping::Wait(why)) => {
                     self.end(&lease, Outcome::Incomplete { failure: Some(why), kept });
                 }
-                Some(Pausing::Stop) | None => {
+                Some(Stopping::Stop | Stopping::Paused) | None => {
                     self.let_go(&lease, Outcome::Incomplete { failure: failure.clone(), kept });
                 }
             }

@@ -12,14 +12,16 @@ use crate::engine::{Disk, FromCold, Inbox, Start, ToCold};
 use crate::events::Events;
 use crate::fetch::too_large;
 use crate::landing::{Landing, LandingRequest, disk_failure};
+use crate::loan::Returned;
+use crate::places::{Halt, Place};
 use crate::target::{StreamTarget, Target};
 use crate::verify;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +46,13 @@ pub(crate) struct Download {
     /// The number of the newest question, which its answer carries.
     pub(crate) turn: Cell<u64>,
     /// Set from outside when hashing should stop.
-    pub(crate) cancel: Arc<AtomicBool>,
+    pub(crate) halt: Arc<Halt>,
+    /// Its place among those that run, until its outcome is told.
+    pub(crate) place: Option<Place>,
+    /// What fetches were lent and may not have returned yet.
+    pub(crate) lent: RefCell<Vec<Returned>>,
+    /// Bytes that were told to be kept.
+    pub(crate) kept: Cell<u64>,
     /// Whom to ask for what it lacks.
     pub(crate) ask: Option<Arc<dyn Ask>>,
     /// Where the bytes go in order, if not where the request says.
@@ -57,6 +65,8 @@ pub(crate) type Output = Box<dyn Write + Send>;
 /// Why the story ends before the file is whole.
 enum Ending {
     Told(EventKind),
+    /// It was told to go, and has saved what it has.
+    Stopped,
     Failed(Failure),
 }
 
@@ -87,15 +97,41 @@ enum Wish {
 
 impl Download {
     /// Runs the download to its outcome.
-    pub(crate) fn run(self) {
-        let kind = match self.story() {
-            Ok(kind) | Err(Ending::Told(kind)) => kind,
-            Err(Ending::Failed(failure)) => EventKind::Failed { failure, kept: 0 },
+    pub(crate) fn run(mut self) {
+        // Whatever happens here, a panic of ours or of those we ask included, the outcome is told.
+        let kind = match catch_unwind(AssertUnwindSafe(|| self.story())) {
+            Ok(Ok(kind) | Err(Ending::Told(kind))) => kind,
+            Ok(Err(Ending::Failed(failure))) => EventKind::Failed { failure, kept: 0 },
+            Ok(Err(Ending::Stopped)) => EventKind::Stopped { kept: 0 },
+            Err(_) => {
+                let failure = Failure::new(Code::Internal, "a download of ours broke; nothing was lost");
+                EventKind::Failed { failure, kept: self.kept.get() }
+            }
         };
-        self.tell(kind);
-        let _ = self.control.send(Inbox::Cold { id: self.id, turn: self.turn.get(), input: FromCold::Gone });
-        // Until the control thread has let go: what it held is closed here, where a disk may be waited for.
-        while self.from_control.recv().is_ok() {}
+        self.let_go();
+        // Whoever hears of the end finds the place free.
+        let place = self.place.take();
+        self.events.put(Event { id: self.id, kind }, || drop(place));
+        self.answer(FromCold::Gone);
+    }
+
+    /// Waits until nothing of this download is in other hands, so that its part is closed and another may
+    /// have it. What they held is closed here, where a disk may be waited for.
+    fn let_go(&self) {
+        self.answer(FromCold::Over);
+        loop {
+            match self.from_control.recv() {
+                Ok(ToCold::Release { target, returned }) => self.take_back(target, returned),
+                Ok(ToCold::Freed) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        self.lent.take().into_iter().for_each(Returned::wait);
+    }
+
+    fn take_back(&self, target: Target, returned: Option<Returned>) {
+        drop(target);
+        self.lent.borrow_mut().extend(returned);
     }
 
     fn story(&self) -> Result<EventKind, Ending> {
@@ -169,7 +205,7 @@ impl Download {
             return Ok(None);
         }
         // A file that cannot be read is not known to be this one.
-        Ok(match verify::mismatch(&file, &self.request.digests, &self.cancel, |_| {}) {
+        Ok(match verify::mismatch(&file, &self.request.digests, self.halt.flag(), |_| {}) {
             Ok(None) => {
                 let (path, proof) = (Some(path), Proof::Digest);
                 Some(EventKind::Completed { path, length, proof, already: true, received: 0 })
@@ -244,7 +280,7 @@ impl Download {
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }),
-                Wish::End => return Err(Ending::Told(EventKind::Paused { have: stream.written() })),
+                Wish::End => return Err(Ending::Stopped),
                 Wish::Learned(identity) => self.check_size(identity.length)?,
                 Wish::Save => {}
             }
@@ -290,7 +326,7 @@ impl Download {
                 },
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
-                Wish::End => return Err(Ending::Told(EventKind::Paused { have: 0 })),
+                Wish::End => return Err(Ending::Stopped),
                 Wish::Paused => self.tell(EventKind::Paused { have: 0 }),
                 Wish::Learned(_) | Wish::Verify { .. } | Wish::Save => {}
             }
@@ -317,6 +353,13 @@ impl Download {
     }
 
     fn tell(&self, kind: EventKind) {
+        match kind {
+            EventKind::Started { resumed_from: kept } | EventKind::Checkpointed { durable: kept } => {
+                self.kept.set(kept);
+            }
+            EventKind::Restarted { .. } => self.kept.set(0),
+            _ => {}
+        }
         self.events.put(Event { id: self.id, kind }, || {});
     }
 
@@ -381,13 +424,22 @@ impl Download {
         }
     }
 
+    /// Why a long computation came to no end: it was halted, or it failed.
+    fn stopped(&self, error: &std::io::Error, failed: impl Fn(std::io::Error) -> Failure) -> Ending {
+        match (self.halt.is_set(), self.halt.discards()) {
+            (true, true) => cancelled().into(),
+            (true, false) => Ending::Stopped,
+            (false, _) => failed(std::io::Error::from(error.kind())).into(),
+        }
+    }
+
     /// The next thing to do; what is only to be told is told on the way.
     fn next_wish(&self, patience: Duration) -> Wish {
         let until = Instant::now() + patience;
         loop {
             match self.from_control.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(ToCold::Tell(EventKind::Paused { .. }) | ToCold::Resumed) => {}
-                Ok(ToCold::Release(target)) => drop(target),
+                Ok(ToCold::Tell(EventKind::Paused { .. }) | ToCold::Freed) => {}
+                Ok(ToCold::Release { target, returned }) => self.take_back(target, returned),
                 Ok(ToCold::Turn(turn)) => self.turn.set(turn),
                 Ok(ToCold::Tell(kind)) => self.tell(kind),
                 Ok(ToCold::Prepare(preparation)) => return Wish::Prepare(preparation),

@@ -19,13 +19,13 @@ use crate::limiter::RateLimiter;
 use crate::session::{Logins, Session};
 use crate::target::Target;
 use crate::threads::Threads;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidegate_core::message::{Limits, Progress, Snapshot};
+use tidegate_core::message::{Limits, Phase, Progress, Snapshot};
 use tidegate_core::transfer::{Action, Count, End, Input, Order, Transfer};
 use tidegate_core::{Code, DownloadId, Failure, Remedy, SegmentId};
 
@@ -52,6 +52,8 @@ pub(crate) struct Control {
     seed: u64,
     downloads: BTreeMap<DownloadId, Running>,
     disks: BTreeMap<Disk, DataThread>,
+    /// Something has happened since connections were shared out.
+    unshared: bool,
     /// How many fetches were launched so far.
     launches: u64,
     wake: Option<Instant>,
@@ -85,6 +87,7 @@ impl Control {
             seed: config.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             downloads: BTreeMap::new(),
             disks: BTreeMap::new(),
+            unshared: false,
             launches: 0,
             wake: None,
             last_tick: Instant::now(),
@@ -111,7 +114,9 @@ impl Control {
             if self.wake.is_some_and(|at| now >= at) || now.duration_since(self.last_tick) >= TICK {
                 self.tick(now);
             }
-            self.share_out(now);
+            if self.unshared {
+                self.share_out(now);
+            }
             self.flush_backlogs();
         }
     }
@@ -134,10 +139,9 @@ impl Control {
         let now = Instant::now();
         match message {
             Inbox::Register { id, cold } => {
-                let mut running =
-                    Running { cold, backlog: VecDeque::new(), paused: false, turn: 0, hot: None };
+                let mut running = Running::new(cold);
                 if self.ending {
-                    running.send(ToCold::End);
+                    running.send_away(ToCold::End, Phase::Paused);
                 }
                 self.downloads.insert(id, running);
             }
@@ -149,23 +153,27 @@ impl Control {
                 let _ = done.try_send(());
             }
             Inbox::Resume { id } => {
-                if let Some(running) = self.downloads.get_mut(&id).filter(|r| r.paused) {
+                if let Some(running) = self.downloads.get_mut(&id).filter(|r| r.paused && !r.leaving) {
                     running.paused = false;
-                    running.send(ToCold::Resumed);
                     self.hand(id, Input::Resume, now);
                 }
             }
-            Inbox::Cancel { id } => {
-                if let Some(running) = self.downloads.get_mut(&id) {
-                    running.cool();
-                    running.send(ToCold::Cancel);
-                }
+            Inbox::Stop { id, done } => {
+                self.send_away(id, ToCold::End, Phase::Paused);
+                let _ = done.try_send(());
             }
+            Inbox::Cancel { id } => self.send_away(id, ToCold::Cancel, Phase::Failed),
             Inbox::SetLimits(limits) => {
                 self.limits = limits;
                 self.limiter.set_limits(&limits);
+                self.unshared = true;
             }
-            Inbox::SetDownloadLimit { id, limit } => self.limiter.set_download_limit(id, limit),
+            Inbox::SetDownloadLimit { id, limit } => {
+                // Nobody would take back the limit of one that has ended.
+                if self.downloads.contains_key(&id) {
+                    self.limiter.set_download_limit(id, limit);
+                }
+            }
             Inbox::Snapshot { reply } => {
                 let _ = reply.try_send(self.snapshot(now));
             }
@@ -177,17 +185,17 @@ impl Control {
             }
             Inbox::Shutdown => {
                 self.ending = true;
-                for running in self.downloads.values_mut() {
-                    running.cool();
-                    running.send(ToCold::End);
-                }
+                self.unshared = true;
+                self.downloads.values_mut().for_each(|d| d.send_away(ToCold::End, Phase::Paused));
             }
         }
     }
 
     fn start(&mut self, start: Start, now: Instant) {
         let Start { id, mut request, found, borrowed, target, disk } = start;
-        let Some(running) = self.downloads.get_mut(&id) else { return };
+        let Some(running) = self.downloads.get_mut(&id).filter(|r| !r.leaving) else { return };
+        // Another attempt of the same download: what the one before used is returned first.
+        running.cool();
         if matches!(target, Target::Stream(_) | Target::Nowhere) {
             // In order means one answer after the other.
             request.options.connections = 1;
@@ -222,7 +230,8 @@ impl Control {
             Target::Part { .. } if borrowed => transfer.borrowing(),
             Target::Part { .. } | Target::Nowhere => transfer,
         };
-        running.hot = Some(Hot { transfer, target, disk, allowed: usize::MAX, fetches: BTreeMap::new() });
+        running.hot = Some(Hot::new(transfer, target, disk));
+        self.unshared = true;
         if running.paused {
             self.hand(id, Input::Pause, now);
         } else {
@@ -232,11 +241,19 @@ impl Control {
     }
 
     fn pause(&mut self, id: DownloadId, now: Instant) {
-        let Some(running) = self.downloads.get_mut(&id).filter(|r| !r.paused) else { return };
+        let waits = |running: &&mut Running| !running.paused && !running.leaving;
+        let Some(running) = self.downloads.get_mut(&id).filter(waits) else { return };
         running.paused = true;
         self.hand(id, Input::Pause, now);
         if let Some(running) = self.downloads.get_mut(&id) {
-            running.send(ToCold::Paused);
+            running.send_pause();
+        }
+    }
+
+    fn send_away(&mut self, id: DownloadId, message: ToCold, phase: Phase) {
+        if let Some(running) = self.downloads.get_mut(&id) {
+            running.send_away(message, phase);
+            self.unshared = true;
         }
     }
 
@@ -250,7 +267,7 @@ impl Control {
                     && let Some(hot) = &mut running.hot
                 {
                     let before = std::mem::replace(&mut hot.target, target);
-                    running.send(ToCold::Release(before));
+                    running.send(ToCold::Release { target: before, returned: None });
                 }
                 if !late {
                     self.hand(id, Input::Prepared, now);
@@ -259,10 +276,14 @@ impl Control {
             FromCold::Verified(_) | FromCold::MachineReady if late => {}
             FromCold::Verified(verified) => self.hand(id, Input::Verified(verified), now),
             FromCold::MachineReady => self.hand(id, Input::MachineReady, now),
-            FromCold::Gone => {
-                if let Some(mut running) = self.downloads.remove(&id) {
-                    running.cool();
+            FromCold::Over => {
+                if let Some(running) = self.downloads.get_mut(&id) {
+                    running.free();
+                    self.unshared = true;
                 }
+            }
+            FromCold::Gone => {
+                self.downloads.remove(&id);
                 self.limiter.set_download_limit(id, None);
                 self.end_idle_disks();
             }
@@ -324,6 +345,7 @@ impl Control {
     fn hand(&mut self, id: DownloadId, input: Input<'_>, now: Instant) {
         let Some(hot) = self.hot(id) else { return };
         let actions = hot.transfer.handle(input, now);
+        self.unshared = true;
         for action in actions {
             self.perform(id, action, now);
         }
@@ -352,14 +374,22 @@ impl Control {
             Action::Prepare(preparation) => self.ask(id, ToCold::Prepare(preparation)),
             Action::Learned(identity) => self.tell(id, ToCold::Learned(identity)),
             Action::Verify { identity, digests, proof } => {
-                let received = self.hot(id).map_or(0, |hot| hot.transfer.progress(now).received);
+                let received = self.hot(id).map_or(0, |hot| hot.transfer.received());
                 self.ask(id, ToCold::Verify { identity, digests, proof, received });
             }
             Action::Tell(kind) => self.tell(id, ToCold::Tell(kind)),
-            Action::HostLimit { url, connections } => self.hosts.learn(&url, connections, now),
+            Action::HostLimit { url, connections } => {
+                self.hosts.learn(&url, connections, now);
+                self.unshared = true;
+            }
             Action::WakeAt(at) => self.wake = Some(self.wake.map_or(at, |wake| wake.min(at))),
             Action::AwaitMachine { failure, .. } => self.ask(id, ToCold::AwaitMachine(failure)),
-            Action::GiveUp(failure) => self.tell(id, ToCold::GiveUp(failure)),
+            Action::GiveUp(failure) => {
+                if let Some(hot) = self.hot(id) {
+                    hot.gave_up = true;
+                }
+                self.tell(id, ToCold::GiveUp(failure));
+            }
         }
     }
 
@@ -394,6 +424,7 @@ impl Control {
             target: hot.target.clone(),
             cell: Arc::clone(&cell),
             report: Arc::clone(&self.report),
+            _loan: hot.loan.clone(),
         };
         let task = data.runtime.spawn(fetch::run(job, Arc::clone(&data.shared)));
         let live = Live {
@@ -436,19 +467,21 @@ impl Control {
     /// Shares the connections out: each download that wants any gets one, then one more each in turn,
     /// as long as its host and the whole allow.
     fn share_out(&mut self, now: Instant) {
+        // What is handed on below may change what is wanted: then it is shared out once more, next time.
+        self.unshared = false;
         let mut total = self.limits.max_connections.max(1);
-        let mut claims: Vec<(DownloadId, String, usize, usize)> = self
+        let mut claims: Vec<(DownloadId, Arc<str>, usize, usize)> = self
             .downloads
-            .iter()
+            .iter_mut()
             .filter_map(|(id, running)| {
-                let transfer = &running.hot.as_ref()?.transfer;
-                Some((*id, Hosts::key(transfer.url()), transfer.wants(), 0))
+                let hot = running.hot.as_mut()?;
+                Some((*id, hot.host(), hot.transfer.wants(), 0))
             })
             .collect();
-        let mut hosts: BTreeMap<String, usize> = BTreeMap::new();
+        let mut hosts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for (_, host, ..) in &claims {
             let most = self.hosts.limit(host, now).unwrap_or(usize::MAX).min(self.limits.max_host.max(1));
-            hosts.insert(host.clone(), most);
+            hosts.insert(Arc::clone(host), most);
         }
         let mut given = true;
         while given && total > 0 {

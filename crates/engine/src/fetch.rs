@@ -11,6 +11,7 @@ use crate::decode::{Coding, Decoder};
 use crate::failure::FetchError;
 use crate::http1::{Body, Head, HeadBuffer, RequestLine, encode_request, read_head};
 use crate::limiter::ConnectionLimit;
+use crate::loan::Loan;
 use crate::part_file::Version;
 use crate::room;
 use crate::splice::{self, Pipe};
@@ -112,6 +113,8 @@ pub(crate) struct Job {
     pub(crate) target: Target,
     pub(crate) cell: Arc<Cell>,
     pub(crate) report: Arc<Reporter>,
+    /// Held until the target is no longer used, and therefore dropped after it.
+    pub(crate) _loan: Loan,
 }
 
 /// Carries out one request to its end. Dropping the future closes the connection; no byte is in
@@ -125,6 +128,8 @@ pub(crate) async fn run(job: Job, shared: Arc<Shared>) {
         Err(stop) => Some(stop.into_end()),
     };
     guard.tell(end);
+    // The file is returned before the rest of a body is waited for.
+    drop(job);
     if let Some(mut kept) = kept {
         kept.make_reusable(&shared).await;
     }

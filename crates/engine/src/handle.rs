@@ -20,20 +20,19 @@
 //! # }
 //! ```
 
-use crate::config::Ask;
-use crate::config::Config;
+use crate::config::{Ask, Config};
 use crate::connect::Network;
 use crate::download::{Download, Output};
 use crate::engine::{Control, Inbox};
 use crate::events::{Events, Taken};
+use crate::places::{self, Halt, Places};
 use crate::threads::Threads;
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{Event, Limits, Progress, Snapshot};
@@ -44,9 +43,6 @@ const INBOX: usize = 4096;
 
 /// Messages to a cold thread, at most.
 const COLD: usize = 64;
-
-/// Downloads at a time, at most.
-const MOST_DOWNLOADS: usize = 1024;
 
 /// How long the control thread may take to answer before it is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,14 +77,8 @@ impl Engine {
         threads
             .spawn("control".to_owned(), body)
             .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
-        let shared = Shared {
-            control,
-            events,
-            next: AtomicU64::new(1),
-            cancels: Mutex::new(BTreeMap::new()),
-            threads,
-            ask,
-        };
+        let shared =
+            Shared { control, events, next: AtomicU64::new(1), places: Arc::default(), threads, ask };
         Ok(EngineHandle { shared: Arc::new(shared) })
     }
 }
@@ -115,7 +105,7 @@ struct Shared {
     control: SyncSender<Inbox>,
     events: Arc<Events>,
     next: AtomicU64,
-    cancels: Mutex<BTreeMap<DownloadId, Weak<AtomicBool>>>,
+    places: Arc<Places>,
     threads: Arc<Threads>,
     ask: Option<Arc<dyn Ask>>,
 }
@@ -130,7 +120,8 @@ impl EngineHandle {
     /// Starts a download. Everything that follows is told by events.
     ///
     /// # Errors
-    /// `engine-unavailable` when the engine has ended, or 1,024 downloads are running already.
+    /// `engine-unavailable` when the engine has ended, `engine-full` when 1,024 downloads are running: each
+    /// until its outcome is told, paused ones too.
     pub fn start(&self, request: Request) -> Result<DownloadId, Failure> {
         self.start_download(request, None)
     }
@@ -152,23 +143,29 @@ impl EngineHandle {
     fn start_download(&self, request: Request, output: Option<Output>) -> Result<DownloadId, Failure> {
         let shared = &*self.shared;
         let id = DownloadId(shared.next.fetch_add(1, Ordering::Relaxed));
-        let cancel = Arc::new(AtomicBool::new(false));
-        {
-            let mut cancels = shared.cancels.lock().unwrap_or_else(PoisonError::into_inner);
-            cancels.retain(|_, cancel| cancel.strong_count() > 0);
-            if cancels.len() >= MOST_DOWNLOADS {
-                let message =
-                    format!("{MOST_DOWNLOADS} downloads are running; start more when some have ended");
-                return Err(Failure::new(Code::EngineUnavailable, message));
-            }
-            cancels.insert(id, Arc::downgrade(&cancel));
-        }
+        let halt = Arc::<Halt>::default();
+        let Some(place) = shared.places.take(id, &halt) else {
+            let message = format!("{} downloads are running; start more when some have ended", places::MOST);
+            return Err(Failure::new(Code::EngineFull, message));
+        };
         let (cold, from_control) = sync_channel(COLD);
         self.send(Inbox::Register { id, cold })?;
         let (control, events) = (shared.control.clone(), Arc::clone(&shared.events));
         let (ask, output) = (shared.ask.clone(), Mutex::new(output));
-        let turn = Cell::new(0);
-        let download = Download { id, request, control, from_control, events, turn, cancel, ask, output };
+        let download = Download {
+            id,
+            request,
+            control,
+            from_control,
+            events,
+            turn: Cell::new(0),
+            halt,
+            place: Some(place),
+            lent: RefCell::default(),
+            kept: Cell::new(0),
+            ask,
+            output,
+        };
         match shared.threads.spawn(format!("download-{id}"), move || download.run()) {
             Ok(()) => Ok(id),
             Err(error) => {
@@ -178,33 +175,50 @@ impl EngineHandle {
         }
     }
 
-    /// Stops a download, keeping its bytes. When this returns nothing more is asked for; `Paused` is
-    /// told when everything is saved, or the outcome if that came first.
+    /// Holds a download up, keeping its bytes, its files and its place. When this returns nothing more is
+    /// asked for; `Paused` is told when everything is saved, or the outcome if that came first.
+    ///
+    /// Nothing is done for a download that has ended, as it may just before: its outcome says so.
     ///
     /// # Errors
-    /// `engine-unavailable` when the engine has ended.
+    /// `no-such-download` for one that was never started here, `engine-unavailable` when the engine has
+    /// ended.
     pub fn pause(&self, id: DownloadId) -> Result<(), Failure> {
+        self.known(id)?;
         self.ask(|done| Inbox::Pause { id, done })
     }
 
-    /// Goes on with a paused download.
+    /// Goes on with a paused download. Nothing is done for one that is not paused, or has ended.
     ///
     /// # Errors
-    /// `engine-unavailable` when the engine has ended.
+    /// As [`EngineHandle::pause`].
     pub fn resume(&self, id: DownloadId) -> Result<(), Failure> {
+        self.known(id)?;
         self.send(Inbox::Resume { id })
     }
 
-    /// Ends a download and removes its part file. Told by `Failed` with code `cancelled`.
+    /// Ends a download, keeping its bytes for another run. When this returns nothing more is asked for;
+    /// `Stopped` is told when everything is saved, its files are closed and its place is free, or another
+    /// outcome if that came first. From then on the same request goes on where this one stopped.
+    ///
+    /// Nothing is done for a download that has ended.
     ///
     /// # Errors
-    /// `engine-unavailable` when the engine has ended.
+    /// As [`EngineHandle::pause`].
+    pub fn stop(&self, id: DownloadId) -> Result<(), Failure> {
+        self.known(id)?;
+        self.shared.places.halt(id, false);
+        self.ask(|done| Inbox::Stop { id, done })
+    }
+
+    /// Ends a download and removes its part file. Told by `Failed` with code `cancelled`, or by another
+    /// outcome if that came first. Nothing is done for a download that has ended, or was stopped.
+    ///
+    /// # Errors
+    /// As [`EngineHandle::pause`].
     pub fn cancel(&self, id: DownloadId) -> Result<(), Failure> {
-        let cancels = self.shared.cancels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cancel) = cancels.get(&id).and_then(Weak::upgrade) {
-            cancel.store(true, Ordering::Relaxed);
-        }
-        drop(cancels);
+        self.known(id)?;
+        self.shared.places.halt(id, true);
         self.send(Inbox::Cancel { id })
     }
 
@@ -216,11 +230,12 @@ impl EngineHandle {
         self.send(Inbox::SetLimits(limits))
     }
 
-    /// Changes the limit of one download, in bytes a second.
+    /// Changes the limit of one download, in bytes a second. Nothing is done for one that has ended.
     ///
     /// # Errors
-    /// `engine-unavailable` when the engine has ended.
+    /// As [`EngineHandle::pause`].
     pub fn set_download_limit(&self, id: DownloadId, limit: Option<u64>) -> Result<(), Failure> {
+        self.known(id)?;
         self.send(Inbox::SetDownloadLimit { id, limit })
     }
 
@@ -261,17 +276,26 @@ impl EngineHandle {
         }
     }
 
-    /// Pauses every download, waits until each has saved what it has and its threads have ended (at most
+    /// Stops every download, waits until each has saved what it has and its threads have ended (at most
     /// `patience`, `Duration::MAX` for ever), and ends. Events told meanwhile can still be taken. Not to
     /// be called by what the engine calls, an [`Ask`] or a writer: that would wait for itself.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine had ended already.
     pub fn shutdown(&self, patience: Duration) -> Result<(), Failure> {
+        self.shared.places.halt_all();
         self.send(Inbox::Shutdown)?;
         // A disk that hangs is not waited for beyond the patience, nor are events that nobody takes.
         self.shared.threads.wait(Instant::now().checked_add(patience));
         Ok(())
+    }
+
+    /// Numbers are given in order, and never twice.
+    fn known(&self, id: DownloadId) -> Result<(), Failure> {
+        if (1..self.shared.next.load(Ordering::Relaxed)).contains(&id.0) {
+            return Ok(());
+        }
+        Err(Failure::new(Code::NoSuchDownload, format!("there was never a download {id} in this engine")))
     }
 
     fn send(&self, message: Inbox) -> Result<(), Failure> {
@@ -287,6 +311,7 @@ impl EngineHandle {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.places.halt_all();
         // Waits a moment at most: the control thread takes its messages whatever the disks do.
         let _ = self.control.send(Inbox::Shutdown);
         // Nobody takes events any more, so nobody is to wait with telling them.

@@ -76,14 +76,14 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
     #[test]
     fn threads_are_waited_for_until_they_end_or_a_time_has_come() {
         let threads = Arc::new(Threads::default());
         assert!(threads.wait(None), "there are none");
-        let (end, wait) = channel::<()>();
+        let (end, wait) = sync_channel::<()>(0);
         threads
             .spawn("one".to_owned(), move || {
                 let _ = wait.recv();

@@ -77,8 +77,8 @@ fn an_engine_that_is_shut_down_tells_what_it_saved_and_takes_no_more_orders() {
     };
     assert_eq!(ended.code, Code::EngineUnavailable);
     let last = last.unwrap();
-    let EventKind::Paused { have } = last.kind else { panic!("{last:?}") };
-    assert!(last.id == id && have > 4 * MIB, "{last:?}");
+    let EventKind::Stopped { kept } = last.kind else { panic!("{last:?}") };
+    assert!(last.id == id && kept > 4 * MIB, "{last:?}");
     let refused = |code: Code| assert_eq!(code, Code::EngineUnavailable);
     refused(bench.engine.start(bench.request(&[&origin.url("/f")])).unwrap_err().code);
     refused(bench.engine.pause(id).unwrap_err().code);

@@ -123,7 +123,7 @@ impl Board {
                 self.failed += 1;
                 self.rows.remove(&job);
             }
-            EventKind::Paused { .. } => {
+            EventKind::Paused { .. } | EventKind::Stopped { .. } => {
                 self.rows.remove(&job);
             }
             _ => {}
@@ -202,7 +202,7 @@ impl Row {
             EventKind::Notice { message } => {
                 vec![Said::new(Tone::Note, Weight::Usual, format!("{name}: {}", harmless(message)))]
             }
-            EventKind::Paused { have } => {
+            EventKind::Paused { have } | EventKind::Stopped { kept: have } => {
                 let kept = if to_stdout { 0 } else { *have };
                 if let Some(failure) = &self.lacks {
                     return failed(&name, failure, kept);

@@ -440,7 +440,8 @@ impl Transfer {
         self.identity.as_ref().and_then(|i| i.length).filter(|_| self.codings.is_empty())
     }
 
-    fn received(&self) -> u64 {
+    /// Bytes of content received so far, in this run.
+    pub fn received(&self) -> u64 {
         self.received_before + self.fetches.values().map(|f| f.received).sum::<u64>()
     }
 

@@ -17,11 +17,11 @@ fn now() -> SystemTime {
 /// What the scripted engine does with a request, told by the request's length.
 #[derive(Clone, Debug)]
 enum Script {
-    /// Completes after so many seconds, and pauses when told to.
+    /// Completes after so many seconds, and stops when told to.
     Takes(u64),
     /// Fails at once.
     Fails(Failure),
-    /// Waits at once, and pauses when told to.
+    /// Waits at once, and stops when told to.
     Waits(Failure),
     /// Fails at first, and completes when it is started again.
     FailsOnce(Failure),
@@ -33,6 +33,8 @@ enum Script {
     EndsEngine(u64),
     /// Is paused by somebody else.
     PausedByAnother,
+    /// Finds no room in the engine for so many seconds, and completes when it does.
+    NoRoom(u64),
 }
 
 #[derive(Clone, Default)]
@@ -47,6 +49,7 @@ struct Scripted {
     due: BTreeMap<(u64, DownloadId), EventKind>,
     events: VecDeque<Event>,
     ends_at: Option<u64>,
+    asked_in_vain: u32,
     last: u64,
 }
 
@@ -61,7 +64,7 @@ impl Scripted {
     }
 
     fn tell(&mut self, id: DownloadId, kind: EventKind) {
-        if kind.is_final() {
+        if kind.is_final() && !matches!(kind, EventKind::Paused { .. }) {
             self.running.remove(&id);
             self.due.retain(|(_, other), _| *other != id);
         }
@@ -97,8 +100,13 @@ impl Downloads for Engine {
         scripted.alive()?;
         let file = request.length.unwrap();
         let script = scripted.scripts[usize::try_from(file).unwrap()].clone();
-        if let Script::Refused(failure) = script {
-            return Err(failure);
+        match script {
+            Script::Refused(failure) => return Err(failure),
+            Script::NoRoom(seconds) if NOW.get() < seconds * 1000 => {
+                scripted.asked_in_vain += 1;
+                return Err(Failure::new(Code::EngineFull, "no room"));
+            }
+            _ => {}
         }
         scripted.last += 1;
         let id = DownloadId(scripted.last);
@@ -112,6 +120,7 @@ impl Downloads for Engine {
                 scripted.due.insert((NOW.get() + seconds * 1000, id), completed());
             }
             Script::FailsOnce(_) if again => scripted.tell(id, completed()),
+            Script::NoRoom(_) => scripted.tell(id, completed()),
             Script::Fails(failure) | Script::FailsOnce(failure) => {
                 scripted.tell(id, EventKind::Failed { failure, kept: 4 });
             }
@@ -125,11 +134,11 @@ impl Downloads for Engine {
         Ok(id)
     }
 
-    fn pause(&self, id: DownloadId) -> Result<(), Failure> {
+    fn stop(&self, id: DownloadId) -> Result<(), Failure> {
         let mut scripted = self.scripted();
         scripted.alive()?;
         if !matches!(scripted.running.get(&id), None | Some(Script::Hangs)) {
-            scripted.tell(id, EventKind::Paused { have: 5 });
+            scripted.tell(id, EventKind::Stopped { kept: 5 });
         }
         Ok(())
     }
@@ -478,6 +487,43 @@ fn what_another_has_paused_is_not_started_again() {
     let summary = house.run();
     assert_eq!(summary.outcomes, [(house.jobs[0], Outcome::Incomplete { failure: None, kept: 5 })]);
     assert_eq!(house.state(0), State::Paused);
+}
+
+#[test]
+fn a_full_engine_is_asked_again_after_a_while_and_no_job_loses_its_place() {
+    let scripts = [Script::NoRoom(25), Script::Takes(1), Script::Takes(1)];
+    let house = house(Engine::with(&scripts), Settings { jobs: 2, ..Settings::default() });
+    let mut told = 0;
+    let summary = house.manager.run(&mut |notice| {
+        if let Notice::Event { job, event: EventKind::Waiting { failure, .. } } = notice {
+            assert_eq!((job, failure.code), (house.jobs[0], Code::EngineFull));
+            told += 1;
+        }
+    });
+    assert_eq!(house.starts(), [0, 1, 2], "nobody overtakes who waits for room");
+    assert_eq!((told, house.engine.scripted().asked_in_vain), (3, 3));
+    assert_eq!(summary.outcomes.len(), 3);
+    assert!(summary.outcomes.iter().all(|(_, outcome)| *outcome == done()), "{summary:?}");
+}
+
+#[test]
+fn room_that_an_ended_download_leaves_is_used_at_once() {
+    let scripts = [Script::Takes(3), Script::NoRoom(2), Script::Takes(1)];
+    let house = house(Engine::with(&scripts), Settings { jobs: 2, ..Settings::default() });
+    assert_eq!(house.run().outcomes.len(), 3);
+    assert_eq!(house.engine.scripted().asked_in_vain, 1);
+    assert!(NOW.get() < 5000, "{}", NOW.get());
+}
+
+#[test]
+fn a_job_that_finds_no_room_waits_in_the_queue_when_the_run_is_stopped() {
+    let house = with(&[Script::NoRoom(600)]);
+    let stopper = house.manager.stopper();
+    let summary = house.manager.run(&mut |_| stopper.stop());
+    assert!(summary.interrupted && house.waits(0));
+    assert_eq!(summary.outcomes.len(), 1);
+    assert_eq!(code(&summary.outcomes[0].1), Some(Code::EngineFull));
+    assert_eq!(summary.failure, None);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use crate::verify;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tidegate_core::checkpoint::Link;
 use tidegate_core::failure::Need;
@@ -56,7 +55,7 @@ impl<'a> FileSide<'a> {
         landing: Landing,
         explicit_name: bool,
         part_name: PathBuf,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Ending> {
         let (found, link) = match landing.found() {
             Landed::Nothing => (Found::Nothing, None),
             // A copied part may lack what its checkpoint says.
@@ -140,7 +139,7 @@ impl<'a> FileSide<'a> {
                 }
                 Wish::End => {
                     self.make_durable()?;
-                    return Err(Ending::Told(EventKind::Paused { have: self.have() }));
+                    return Err(Ending::Stopped);
                 }
                 Wish::Save if self.ready => {
                     self.landing.part().start_writeback();
@@ -280,8 +279,8 @@ impl<'a> FileSide<'a> {
         let length = identity.length.unwrap_or_else(|| part.have_total());
         let file = part.read_only().map_err(failed)?;
         if let Some(pieces) = &request.pieces {
-            let bad = verify::bad_pieces(&file, length, pieces, &self.download.cancel)
-                .map_err(|e| self.stopped(&e, failed))?;
+            let bad = verify::bad_pieces(&file, length, pieces, self.download.halt.flag())
+                .map_err(|e| self.download.stopped(&e, failed))?;
             if !bad.is_empty() {
                 part.forget(&bad).map_err(failed)?;
                 self.download.answer(FromCold::Verified(Verified::BadPieces(bad)));
@@ -291,8 +290,8 @@ impl<'a> FileSide<'a> {
         let mut digests = request.digests.clone();
         digests.extend(server.into_iter().filter(|d| !request.digests.contains(d)));
         if !digests.is_empty() {
-            let wrong = verify::mismatch(&file, &digests, &self.download.cancel, |_| {})
-                .map_err(|e| self.stopped(&e, failed))?;
+            let wrong = verify::mismatch(&file, &digests, self.download.halt.flag(), |_| {})
+                .map_err(|e| self.download.stopped(&e, failed))?;
             if let Some((expected, found)) = wrong {
                 self.download.answer(FromCold::Verified(Verified::Wrong(digest_mismatch(&expected, &found))));
                 return Ok(None);
@@ -344,13 +343,6 @@ impl<'a> FileSide<'a> {
         }
     }
 
-    fn stopped(&self, error: &std::io::Error, failed: impl Fn(std::io::Error) -> Failure) -> Failure {
-        if self.download.cancel.load(Ordering::Relaxed) {
-            return cancelled();
-        }
-        failed(std::io::Error::from(error.kind()))
-    }
-
     /// The disk is full: until there is room, unless somebody stops it.
     fn await_machine(&mut self, failure: Failure) -> Result<(), Ending> {
         match self.wait_for(&failure)? {
@@ -378,7 +370,10 @@ impl<'a> FileSide<'a> {
                     self.download.tell(EventKind::Paused { have: self.have() });
                     return Ok(Stopped::Paused);
                 }
-                Wish::End => return Err(Ending::Told(EventKind::Paused { have: self.have() })),
+                Wish::End => {
+                    self.make_durable()?;
+                    return Err(Ending::Stopped);
+                }
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::GiveUp(failure) => return Err(failure.into()),
                 // What it wanted before the wait began comes again after it.
@@ -429,7 +424,7 @@ impl<'a> FileSide<'a> {
                 landing.discard()?;
                 Err(Ending::Told(EventKind::Failed { failure, kept: 0 }))
             }
-            Err(Ending::Failed(failure)) => {
+            Err(ending @ (Ending::Failed(_) | Ending::Stopped)) => {
                 let kept = match (ready, found) {
                     // Never prepared: what was there is as it was.
                     (false, Found::Recorded { spans, .. }) => spans.total(),
@@ -442,7 +437,10 @@ impl<'a> FileSide<'a> {
                     // The failure that is told is the one that ended it.
                     let _ = landing.keep();
                 }
-                Err(Ending::Told(EventKind::Failed { failure, kept }))
+                Err(Ending::Told(match ending {
+                    Ending::Failed(failure) => EventKind::Failed { failure, kept },
+                    Ending::Told(_) | Ending::Stopped => EventKind::Stopped { kept },
+                }))
             }
         }
     }
@@ -456,7 +454,7 @@ enum Stopped {
 
 /// What of a file without a checkpoint may be proposed for proof: for a part of ours only what piece
 /// digests vouch for; for a leftover of another tool whatever is not reserved room.
-fn by_content(download: &Download, landing: &Landing, length: u64, adopted: bool) -> Result<Found, Failure> {
+fn by_content(download: &Download, landing: &Landing, length: u64, adopted: bool) -> Result<Found, Ending> {
     let Some(all) = Span::new(0, length) else { return Ok(Found::Nothing) };
     if adopted {
         let spans = without_reserved_room(landing, &[all].into_iter().collect())?;
@@ -468,7 +466,8 @@ fn by_content(download: &Download, landing: &Landing, length: u64, adopted: bool
     let path = landing.part_path();
     let failed = |error: std::io::Error| disk_failure("read", &path, &error);
     let file = landing.part().read_only().map_err(failed)?;
-    let bad = verify::bad_pieces(&file, whole, pieces, &download.cancel).map_err(failed)?;
+    let bad = verify::bad_pieces(&file, whole, pieces, download.halt.flag())
+        .map_err(|e| download.stopped(&e, failed))?;
     let mut spans: SpanSet = Span::new(0, whole).into_iter().collect();
     bad.into_iter().for_each(|span| spans.remove(span));
     Ok(if spans.is_empty() { Found::Nothing } else { Found::Adopted { spans } })

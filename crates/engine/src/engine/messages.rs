@@ -1,6 +1,7 @@
 //! What the control thread is told, and what it tells the cold threads.
 
 use crate::fetch::{FetchId, Report};
+use crate::loan::Returned;
 use crate::target::Target;
 use std::fmt;
 use std::sync::mpsc::SyncSender;
@@ -35,6 +36,11 @@ pub(crate) enum Inbox {
     Resume {
         id: DownloadId,
     },
+    /// Keep what it has, and go.
+    Stop {
+        id: DownloadId,
+        done: SyncSender<()>,
+    },
     Cancel {
         id: DownloadId,
     },
@@ -53,7 +59,7 @@ pub(crate) enum Inbox {
     Cookies {
         reply: SyncSender<CookieJar>,
     },
-    /// Pause everything and end when all has been saved.
+    /// Stop everything and end when all has been saved.
     Shutdown,
 }
 
@@ -106,12 +112,17 @@ pub(crate) enum ToCold {
     AwaitMachine(Failure),
     GiveUp(Failure),
     Paused,
-    Resumed,
     Cancel,
-    /// The engine ends: save and go.
+    /// Save and go.
     End,
-    /// No longer used here. Letting go of a file may wait for its disk, so the cold side does that.
-    Release(Target),
+    /// No longer used here. Letting go of a file may wait for its disk, so the cold side does that, and
+    /// waits until every fetch has returned it.
+    Release {
+        target: Target,
+        returned: Option<Returned>,
+    },
+    /// The control thread has let go of everything.
+    Freed,
 }
 
 /// What a cold thread answers.
@@ -122,6 +133,8 @@ pub(crate) enum FromCold {
     },
     Verified(Verified),
     MachineReady,
+    /// It has come to its outcome, which is told when everything was let go of.
+    Over,
     /// It has told the outcome and is gone.
     Gone,
 }

@@ -2,16 +2,19 @@
 
 use super::messages::{Disk, ToCold};
 use crate::fetch::{Cell, Verdict};
+use crate::hosts::Hosts;
+use crate::loan::{Loan, Returned, lend};
 use crate::target::Target;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Instant;
-use tidegate_core::message::{Phase, Progress};
+use tidegate_core::message::{EventKind, Phase, Progress};
 use tidegate_core::transfer::{Order, Transfer};
 use tidegate_core::{DownloadId, SegmentId};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use url::Url;
 
 /// Messages for a cold thread that waits for its disk, at most; beyond, those that only tell are left out.
 const MOST_BACKLOG: usize = 64;
@@ -21,15 +24,26 @@ pub(super) struct Running {
     pub(super) cold: SyncSender<ToCold>,
     pub(super) backlog: VecDeque<ToCold>,
     pub(super) paused: bool,
+    /// It was told to go, or has come to its outcome: no order concerns it any more.
+    pub(super) leaving: bool,
     /// The number of the newest question to the cold side.
     pub(super) turn: u64,
     pub(super) hot: Option<Hot>,
+    /// How far it was when it moved its last byte.
+    last: Option<Progress>,
 }
 
 /// A download that moves bytes.
 pub(super) struct Hot {
     pub(super) transfer: Transfer,
     pub(super) target: Target,
+    /// Held by each fetch for as long as it may use the target.
+    pub(super) loan: Loan,
+    returned: Option<Returned>,
+    /// The host by whose limits it goes, and the link that this was read from.
+    host: (Url, Arc<str>),
+    /// The transfer has given up; what becomes of that is for the cold side to say.
+    pub(super) gave_up: bool,
     pub(super) disk: Disk,
     pub(super) allowed: usize,
     pub(super) fetches: BTreeMap<SegmentId, Live>,
@@ -50,22 +64,73 @@ pub(super) struct Live {
 }
 
 impl Running {
-    /// Never waits: what does not fit is kept, and what only tells is left out when too much is kept.
+    pub(super) fn new(cold: SyncSender<ToCold>) -> Self {
+        let backlog = VecDeque::new();
+        Self { cold, backlog, paused: false, leaving: false, turn: 0, hot: None, last: None }
+    }
+
+    /// Never waits: what does not fit is kept. When too much is kept, what nobody acts on is left out.
     pub(super) fn send(&mut self, message: ToCold) {
-        if self.backlog.len() >= MOST_BACKLOG && matches!(message, ToCold::Tell(_)) {
+        let only_tells =
+            matches!(message, ToCold::Tell(EventKind::Notice { .. } | EventKind::Waiting { .. }));
+        if only_tells && self.backlog.len() >= MOST_BACKLOG {
             return;
         }
         self.backlog.push_back(message);
         self.flush();
     }
 
+    /// Tells that it is paused. What was asked and not yet heard is not asked any more, so that pauses
+    /// and their ends do not pile up before a cold side that waits for its disk.
+    pub(super) fn send_pause(&mut self) {
+        self.backlog.retain(|message| match message {
+            ToCold::Paused
+            | ToCold::Turn(_)
+            | ToCold::Prepare(_)
+            | ToCold::Verify { .. }
+            | ToCold::AwaitMachine(_)
+            | ToCold::Tell(EventKind::Paused { .. }) => false,
+            ToCold::Tell(_)
+            | ToCold::Learned(_)
+            | ToCold::GiveUp(_)
+            | ToCold::Cancel
+            | ToCold::End
+            | ToCold::Release { .. }
+            | ToCold::Freed => true,
+        });
+        self.send(ToCold::Paused);
+    }
+
+    /// Tells it to go, unless it is going already: saving what it has, or not.
+    pub(super) fn send_away(&mut self, message: ToCold, phase: Phase) {
+        if self.leaving {
+            return;
+        }
+        self.leaving = true;
+        self.cool();
+        if let Some(last) = &mut self.last {
+            last.phase = phase;
+        }
+        self.send(message);
+    }
+
+    /// It has come to its outcome: nothing of it is used here any more.
+    pub(super) fn free(&mut self) {
+        self.leaving = true;
+        self.cool();
+        self.send(ToCold::Freed);
+    }
+
     /// Ends its fetches, and lets the cold side let go of the file.
     pub(super) fn cool(&mut self) {
-        if let Some(hot) = self.hot.take() {
-            let target = hot.target.clone();
-            drop(hot);
-            self.send(ToCold::Release(target));
-        }
+        let Some(mut hot) = self.hot.take() else { return };
+        let progress = hot.progress(Instant::now());
+        self.last = Some(Progress { speed: 0, left: None, connections: 0, segments: Vec::new(), ..progress });
+        let target = hot.target.clone();
+        // Nobody else wants a stream; whoever reads it may keep a fetch in its write for ever.
+        let returned = hot.returned.take().filter(|_| matches!(target, Target::Part { .. }));
+        drop(hot);
+        self.send(ToCold::Release { target, returned });
     }
 
     pub(super) fn flush(&mut self) {
@@ -82,11 +147,12 @@ impl Running {
     }
 
     pub(super) fn progress(&self, id: DownloadId, now: Instant) -> Progress {
-        match &self.hot {
-            Some(hot) => hot.transfer.progress(now),
-            None => Progress {
+        match (&self.hot, &self.last) {
+            (Some(hot), _) => hot.progress(now),
+            (None, Some(last)) => last.clone(),
+            (None, None) => Progress {
                 id,
-                phase: if self.paused { Phase::Paused } else { Phase::Queued },
+                phase: if self.paused || self.leaving { Phase::Paused } else { Phase::Queued },
                 have: 0,
                 received: 0,
                 length: None,
@@ -98,6 +164,41 @@ impl Running {
                 requests: 0,
             },
         }
+    }
+}
+
+impl Hot {
+    pub(super) fn new(transfer: Transfer, target: Target, disk: Disk) -> Self {
+        let (loan, returned) = lend();
+        let host = (transfer.url().clone(), Hosts::key(transfer.url()).into());
+        Self {
+            transfer,
+            target,
+            loan,
+            returned: Some(returned),
+            host,
+            gave_up: false,
+            disk,
+            allowed: usize::MAX,
+            fetches: BTreeMap::new(),
+        }
+    }
+
+    /// The host by whose limits it goes.
+    pub(super) fn host(&mut self) -> Arc<str> {
+        let url = self.transfer.url();
+        if self.host.0 != *url {
+            self.host = (url.clone(), Hosts::key(url).into());
+        }
+        Arc::clone(&self.host.1)
+    }
+
+    fn progress(&self, now: Instant) -> Progress {
+        let mut progress = self.transfer.progress(now);
+        if self.gave_up {
+            progress.phase = Phase::Failed;
+        }
+        progress
     }
 }
 
@@ -118,5 +219,51 @@ impl Drop for Hot {
         for (_, live) in std::mem::take(&mut self.fetches) {
             live.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, sync_channel};
+    use tidegate_core::{Code, Failure};
+
+    /// A download whose cold side hears nothing at the moment.
+    fn deaf() -> (Running, Receiver<ToCold>) {
+        let (cold, from_control) = sync_channel(1);
+        let mut running = Running::new(cold);
+        running.send(ToCold::Turn(1));
+        (running, from_control)
+    }
+
+    #[test]
+    fn only_what_nobody_acts_on_is_left_out_when_too_much_waits() {
+        let (mut running, from_control) = deaf();
+        let failure = || Failure::new(Code::Changed, "another file");
+        for _ in 0..1000 {
+            running.send(ToCold::Tell(EventKind::Notice { message: String::new() }));
+            let retry_in = std::time::Duration::ZERO;
+            running.send(ToCold::Tell(EventKind::Waiting { failure: failure(), retry_in }));
+        }
+        running.send(ToCold::Tell(EventKind::Restarted { failure: failure() }));
+        let mut heard = Vec::new();
+        while let Ok(message) = from_control.try_recv() {
+            heard.push(message);
+            running.flush();
+        }
+        assert!(matches!(heard.last(), Some(ToCold::Tell(EventKind::Restarted { .. }))));
+        assert!(heard.len() <= MOST_BACKLOG + 2, "{}", heard.len());
+    }
+
+    #[test]
+    fn pauses_do_not_pile_up_before_a_cold_side_that_hears_nothing() {
+        let (mut running, _from_control) = deaf();
+        for turn in 0..1000 {
+            running.send(ToCold::Turn(turn));
+            running.send(ToCold::AwaitMachine(Failure::new(Code::DiskFull, "")));
+            running.send(ToCold::Tell(EventKind::Paused { have: 0 }));
+            running.send_pause();
+        }
+        assert_eq!(running.backlog.len(), 1);
     }
 }
