@@ -150,7 +150,7 @@ pub enum EventKind {
     /// It was stopped: what it had is kept, its files are closed, and nothing more follows. The same
     /// request goes on with what is here.
     Stopped {
-        /// Bytes that are kept for another run.
+        /// Bytes that are kept for another run; of a stream, those that went out.
         kept: u64,
     },
     /// The file is whole and has its final name.

@@ -280,7 +280,7 @@ impl Download {
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }),
-                Wish::End => return Err(Ending::Stopped),
+                Wish::End => return Err(Ending::Told(EventKind::Stopped { kept: stream.written() })),
                 Wish::Learned(identity) => self.check_size(identity.length)?,
                 Wish::Save => {}
             }

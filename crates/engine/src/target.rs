@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::{Algorithm, Digest, Failure};
 
@@ -153,6 +154,8 @@ fn not_open() -> Failure {
 pub(crate) struct StreamTarget {
     called: &'static str,
     state: Mutex<StreamState>,
+    /// Bytes that went out, to be read while a write waits for whoever reads the stream.
+    written: AtomicU64,
 }
 
 struct StreamState {
@@ -172,7 +175,8 @@ impl StreamTarget {
     /// A stream, with its name for messages.
     pub(crate) fn new(out: Output, called: &'static str) -> Self {
         let hashers = Vec::new();
-        Self { called, state: Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers }) }
+        let state = Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers });
+        Self { called, state, written: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, StreamState> {
@@ -194,7 +198,7 @@ impl StreamTarget {
 
     /// How many bytes went out.
     pub(crate) fn written(&self) -> u64 {
-        self.lock().at
+        self.written.load(Ordering::Acquire)
     }
 
     /// The digests of what went out.
@@ -222,6 +226,7 @@ impl StreamTarget {
         state.out.write_all(bytes)?;
         state.out.flush()?;
         state.at += bytes.len() as u64;
+        self.written.store(state.at, Ordering::Release);
         state.hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
         let last = &bytes[bytes.len().saturating_sub(TAIL)..];
         let excess = (state.tail.len() + last.len()).saturating_sub(TAIL);

@@ -203,6 +203,20 @@ fn a_writer_that_takes_nothing_holds_up_no_other_stream() {
 }
 
 #[test]
+fn a_stream_whose_writer_takes_nothing_can_be_stopped() {
+    let origin = Origin::builder().resource("/f", Resource::new(Body::random(10, MIB))).start().unwrap();
+    let bench = Bench::new();
+    let (door, has_entered) = Door::shut();
+    let id = bench.engine.start_into(bench.request(&[&origin.url("/f")]), Shut(door.clone())).unwrap();
+    has_entered.recv_timeout(LONGEST).unwrap();
+    bench.engine.pause(id).unwrap();
+    assert_eq!(bench.follow(id).last, EventKind::Paused { have: 0 });
+    bench.engine.stop(id).unwrap();
+    assert_eq!(bench.follow(id).last, EventKind::Stopped { kept: 0 });
+    door.open();
+}
+
+#[test]
 fn a_writer_that_takes_nothing_keeps_nobody_from_an_answer_when_its_download_is_cancelled() {
     let origin = Origin::builder().resource("/f", Resource::new(Body::random(5, MIB))).start().unwrap();
     let bench = Bench::new();
