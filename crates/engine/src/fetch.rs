@@ -376,6 +376,8 @@ struct Writer<'a> {
     splice: bool,
     /// How many bytes may be written before the disk is looked at again, where the length is not known.
     granted: u64,
+    /// There is room for the whole file, as was found before its first byte.
+    measured: bool,
     /// The byte of which alone everything so far consisted.
     flat: Option<u8>,
     any: bool,
@@ -403,6 +405,7 @@ impl<'a> Writer<'a> {
             write: plan.write,
             splice: shared.splice,
             granted: 0,
+            measured: plan.measured,
             flat: None,
             any: false,
             is_flat: true,
@@ -514,7 +517,7 @@ impl<'a> Writer<'a> {
             return Ok(Next::Read);
         }
         // Whatever comes beyond these is looked at before it is judged.
-        let bound = gap.min(end).min(self.announced_end).saturating_sub(self.at).min(self.growth(end)?);
+        let bound = gap.min(end).min(self.announced_end).saturating_sub(self.at).min(self.growth()?);
         Ok(match bound.min(run).min(splice::MOST as u64) {
             0 => Next::Read,
             most => Next::Splice(usize::try_from(most).unwrap_or(splice::MOST)),
@@ -629,7 +632,7 @@ impl<'a> Writer<'a> {
             }
             let until = match here {
                 Here::Known(_) | Here::Gone(_) => until,
-                Here::Missing(_) => until.min(self.at.saturating_add(self.growth(end)?)),
+                Here::Missing(_) => until.min(self.at.saturating_add(self.growth()?)),
             };
             if self.at >= until {
                 let most = self.job.max_size.unwrap_or(until);
@@ -657,9 +660,9 @@ impl<'a> Writer<'a> {
 
     /// How many bytes may be written from here on before this is asked again: a body without a length may
     /// never end. None at all where the file has every byte that it may have.
-    fn growth(&mut self, end: u64) -> Result<u64, Stop> {
+    fn growth(&mut self) -> Result<u64, Stop> {
         let allowed = self.job.max_size.map_or(u64::MAX, |most| most.saturating_sub(self.at));
-        if end != u64::MAX {
+        if self.measured {
             return Ok(allowed);
         }
         if self.at < room::UNCHECKED {

@@ -397,6 +397,7 @@ impl Transfer {
     ) {
         let proving = self.unconfirmed && !self.unproved.is_empty();
         let whole = place.range_ignored || fetch.range.is_none();
+        self.measured = self.length().is_some();
         let window = match fetch.range {
             Some((start, Some(end))) if proving && !whole => {
                 Span::new(start, end).filter(|w| self.unproved.covers(*w))
@@ -430,7 +431,8 @@ impl Transfer {
             }
             let codings = self.codings.clone();
             let doubtful = self.is_doubtful();
-            Some((segment, BodyPlan { offset: place.offset, end, seam, write, doubtful, codings }))
+            let measured = open.is_some();
+            Some((segment, BodyPlan { offset: place.offset, end, seam, write, doubtful, measured, codings }))
         };
         self.state = State::Preparing { held, lost: None };
         let ranges = self.remotes[fetch.mirror].ranges;
@@ -561,6 +563,7 @@ impl Transfer {
             seam: if window { 0 } else { seam },
             write: !window,
             doubtful,
+            measured: self.measured,
             codings,
         };
         out.push(Action::Accept { segment, body });

@@ -60,6 +60,9 @@ pub struct BodyPlan {
     /// Before its first byte is written, the record must cease to name a strong validator: these bytes are
     /// joined with others that it does not speak for.
     pub doubtful: bool,
+    /// There was found to be room for the whole file before its first byte. Else its length was not told
+    /// then, whatever was learnt since.
+    pub measured: bool,
     /// How the body is coded, in the order in which the codings were applied.
     pub codings: Vec<Coding>,
 }

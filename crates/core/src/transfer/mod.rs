@@ -169,6 +169,8 @@ pub struct Transfer {
     standing: Standing,
     /// The mirror whose validator speaks for the bytes here.
     voice: Option<usize>,
+    /// The cold side was told the length when it prepared, and so has found room for it.
+    measured: bool,
     /// The bytes leave in order and cannot be read again, so no answer can be compared with all of them.
     goes_out: bool,
     /// What was found lies in the part of another link.
@@ -228,6 +230,7 @@ impl Transfer {
             server_digests: Vec::new(),
             standing: Standing::OneAnswer,
             voice: None,
+            measured: false,
             goes_out: false,
             borrowed: false,
             retry,
