@@ -114,6 +114,12 @@ pub(crate) enum Task {
     Load(LoadArgs),
     /// Allocations while a transfer is steady
     AllocCheck(AllocArgs),
+    /// Peak memory with a disk that is slower than the line
+    SlowWriter(SlowArgs),
+    /// How evenly a limit is shared, and what leaves the server's sockets
+    Fairness(FairArgs),
+    /// Time over ideal time, on lines that misbehave
+    Line(LineArgs),
     /// Serves files (started by the other commands)
     #[command(hide = true)]
     Serve(Rules),
@@ -241,6 +247,84 @@ pub(crate) struct AllocArgs {
     /// The most allocations that there may be, in every arm
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) max_allocations: Option<f64>,
+}
+
+/// What `slow-writer` is told.
+#[derive(Args, Debug)]
+pub(crate) struct SlowArgs {
+    /// Size of the file [default: 512M]
+    #[arg(long, value_parser = size)]
+    pub(crate) size: Option<u64>,
+    /// What the disk takes a second [default: 4M]
+    #[arg(long, value_parser = size)]
+    pub(crate) rate: Option<u64>,
+    /// Connections, at most
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) connections: u32,
+    /// Folder to fetch into [default: the one for temporary files]
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// How many times the peak memory with a fast disk it may be
+    #[arg(long, value_name = "RATIO", value_parser = number)]
+    pub(crate) max_memory_ratio: Option<f64>,
+}
+
+/// What `fairness` is told.
+#[derive(Args, Debug)]
+pub(crate) struct FairArgs {
+    /// Downloads at a time
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=200))]
+    pub(crate) tasks: u32,
+    /// The limit for everything, in bytes a second
+    #[arg(long, default_value = "4M", value_parser = size)]
+    pub(crate) limit: u64,
+    /// Connections for each download
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) connections: u32,
+    /// How long it is watched, in seconds, after three to begin [default: 10]
+    #[arg(long, value_name = "S", value_parser = number)]
+    pub(crate) window_s: Option<f64>,
+    /// Which demands; may be given more than once [default: all]
+    #[arg(long, value_enum)]
+    pub(crate) scenario: Vec<crate::fairness::Demands>,
+    /// Folder to fetch into [default: the one for temporary files]
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// The least that Jain's index may be, over downloads with equal demands
+    #[arg(long, value_name = "INDEX", value_parser = number)]
+    pub(crate) require_jain: Option<f64>,
+    /// The most that may leave the server in any second, as a part of what engine and limit allow
+    #[arg(long, value_name = "RATIO", value_parser = number)]
+    pub(crate) max_second: Option<f64>,
+}
+
+/// What `line` is told.
+#[derive(Args, Debug)]
+pub(crate) struct LineArgs {
+    /// Which line; may be given more than once [default: all]
+    #[arg(long, value_enum)]
+    pub(crate) scenario: Vec<crate::line::Scenario>,
+    /// How long an ideal client would take, in seconds [default: 10]
+    #[arg(long, value_name = "S", value_parser = number)]
+    pub(crate) ideal_s: Option<f64>,
+    /// Connections, at most
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=16))]
+    pub(crate) connections: u32,
+    /// What an honest connection gets, in bytes a second
+    #[arg(long, default_value = "1M", value_parser = size)]
+    pub(crate) rate: u64,
+    /// Folder to fetch into [default: the one for temporary files]
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Other programs in the comparison
+    #[command(flatten)]
+    pub(crate) peers: PeerArgs,
+    /// How many times the ideal time ours may take, in each scenario
+    #[arg(long, value_name = "RATIO", value_parser = number)]
+    pub(crate) max_ratio: Option<f64>,
+    /// Ours must be faster than each other program, in each scenario
+    #[arg(long)]
+    pub(crate) require_ahead: bool,
 }
 
 /// A size, as tidegate reads them.

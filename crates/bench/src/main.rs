@@ -7,8 +7,10 @@ mod alloc_check;
 mod args;
 mod clients;
 mod contest;
+mod fairness;
 mod files;
 mod floor;
+mod line;
 mod link;
 mod load;
 mod machine;
@@ -18,6 +20,7 @@ mod report;
 mod server;
 mod site;
 mod slow_disk;
+mod slow_writer;
 mod sys;
 mod throughput;
 mod tls;
@@ -66,6 +69,9 @@ fn run(cli: Cli) -> Result<u8, Trouble> {
         Task::Peers { peers, args } => throughput::run("peers", &peers.or(&Peer::ALL), &args, &common)?,
         Task::Load(args) => load::run(&args, &common)?,
         Task::AllocCheck(args) => alloc_check::run(&args, &common)?,
+        Task::SlowWriter(args) => slow_writer::run(&args, &common)?,
+        Task::Fairness(args) => fairness::run(&args, &common)?,
+        Task::Line(args) => line::run(&args, &common)?,
     };
     let well = report.print(common.json).map_err(failed("print"))?;
     Ok(if well { WELL } else { FAILED })

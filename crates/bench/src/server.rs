@@ -104,12 +104,21 @@ struct State {
     acked: u64,
     open: usize,
     most_open: usize,
+    /// Of the open ones, those that are not refused.
+    served: usize,
     /// Connections that were served since the last report, for the rules that count them.
     numbered: u64,
     has_been_silent: bool,
     /// Milliseconds since the first one.
     samples: Vec<u64>,
     watched: BTreeMap<u64, Watched>,
+}
+
+impl State {
+    fn left(&mut self, refused: bool) {
+        self.open -= 1;
+        self.served -= usize::from(!refused);
+    }
 }
 
 #[derive(Debug)]
@@ -176,7 +185,7 @@ impl Server {
             "samples": state.samples,
             "watched": watched,
         });
-        *state = State { open: state.open, most_open: state.open, ..State::default() };
+        *state = State { open: state.open, most_open: state.open, served: state.served, ..State::default() };
         report
     }
 
@@ -190,7 +199,7 @@ impl Server {
             let (number, refused) = {
                 let mut state = self.lock();
                 let most = self.rules.most.unwrap_or(MOST_CONNECTIONS).min(MOST_CONNECTIONS);
-                let refused = state.open >= most;
+                let refused = state.served >= most;
                 state.connects += 1;
                 state.open += 1;
                 state.most_open = state.open.max(state.most_open);
@@ -198,6 +207,7 @@ impl Server {
                     state.refused += 1;
                 } else {
                     state.numbered += 1;
+                    state.served += 1;
                 }
                 (state.numbered, refused)
             };
@@ -205,10 +215,10 @@ impl Server {
             let spawned = thread::Builder::new().stack_size(256 << 10).spawn(move || {
                 // What goes wrong with one connection is the client's concern.
                 let _ = server.connection(socket, number, refused);
-                server.lock().open -= 1;
+                server.lock().left(refused);
             });
             if spawned.is_err() {
-                self.lock().open -= 1;
+                self.lock().left(refused);
             }
         }
     }
