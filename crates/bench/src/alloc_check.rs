@@ -3,6 +3,7 @@
 use crate::args::{AllocArgs, Common};
 use crate::clients::{bare, this_program};
 use crate::files;
+use crate::interrupt;
 use crate::report::{Bar, Report};
 use crate::server::Rules;
 use crate::site::Site;
@@ -66,6 +67,7 @@ pub(crate) fn run(args: &AllocArgs, common: &Common) -> Result<Report, Trouble> 
     for round in 0..runs {
         for turn in 0..ARMS.len() {
             let (arm, held, progress) = ARMS[(turn + round) % ARMS.len()];
+            interrupt::check()?;
             let each = (rate / u64::from(args.connections)).max(1);
             let rules = Rules {
                 root: work.path().to_owned(),

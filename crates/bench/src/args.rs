@@ -131,6 +131,13 @@ pub(crate) enum Task {
     Probe(ProbeArgs),
 }
 
+impl Task {
+    /// Whether another command of this program starts it, and ends it.
+    pub(crate) fn is_a_part(&self) -> bool {
+        matches!(self, Self::Serve(_) | Self::Floor(_) | Self::Probe(_))
+    }
+}
+
 /// Which other programs take part.
 #[derive(Args, Debug)]
 pub(crate) struct PeerArgs {

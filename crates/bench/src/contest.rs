@@ -2,6 +2,7 @@
 
 use crate::clients::{Client, Fetch};
 use crate::files;
+use crate::interrupt;
 use crate::process::{Manner, Ran, run};
 use crate::report::Report;
 use crate::site::{Counts, Site};
@@ -83,6 +84,7 @@ impl Contest<'_> {
         for round in 0..self.runs {
             for turn in 0..arms.len() {
                 let arm = &arms[(turn + round) % arms.len()];
+                interrupt::check()?;
                 let out = tempfile::tempdir_in(&arm.dir).map_err(|e| Trouble::failed("make a folder", &e))?;
                 let pacing = self.disk.map(|rate| Pacing::new(out.path(), rate)).transpose();
                 let pacing = pacing.map_err(|e| Trouble::failed("find the folder", &e))?;

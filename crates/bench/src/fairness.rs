@@ -5,6 +5,7 @@
 
 use crate::args::{Common, FairArgs};
 use crate::clients::{self, bare, this_program};
+use crate::interrupt;
 use crate::process::{Manner, run as run_program};
 use crate::report::{Bar, Report};
 use crate::server::Rules;
@@ -90,6 +91,7 @@ pub(crate) fn run(args: &FairArgs, common: &Common) -> Result<Report, Trouble> {
     let scenarios = if args.scenario.is_empty() { &Demands::ALL[..] } else { &args.scenario };
     for _ in 0..common.runs(1) {
         for demands in scenarios {
+            interrupt::check()?;
             let downloads: Vec<(String, u32)> =
                 (0..args.tasks).map(|number| demands.download(number, args.connections)).collect();
             for (name, _) in &downloads {
@@ -195,6 +197,8 @@ struct Socket {
     path: String,
     since: usize,
     acked: Vec<u64>,
+    /// The samples at which it was at no answer.
+    idle: Vec<usize>,
 }
 
 impl Socket {
@@ -208,8 +212,10 @@ impl Socket {
         self.at(to).saturating_sub(self.at(from))
     }
 
+    /// Whether it was at an answer all the time.
     fn stood(&self, from: usize, to: usize) -> bool {
-        self.since <= from && self.since + self.acked.len() > to
+        let was_there = self.since <= from && self.since + self.acked.len() > to;
+        was_there && !self.idle.iter().any(|sample| (from..=to).contains(sample))
     }
 
     fn touches(&self, from: usize, to: usize) -> bool {
@@ -226,22 +232,24 @@ impl Seen {
             path: socket["path"].as_str().unwrap_or_default().trim_start_matches('/').to_owned(),
             since: usize::try_from(socket["since"].as_u64().unwrap_or(0)).unwrap_or(0),
             acked: numbers(&socket["acked"]),
+            idle: numbers(&socket["idle"]).into_iter().filter_map(|n| usize::try_from(n).ok()).collect(),
         });
         Self { times: numbers(&counts.0["samples"]), sockets: sockets.collect() }
     }
 
-    /// The highest share of what was allowed that left in one second, whenever that began.
-    fn worst_second(&self, limit: u64) -> f64 {
-        let seconds = (0..self.times.len().saturating_sub(SECOND)).map(|from| {
+    /// The highest share of what was allowed that left in one second that began at `first` or later, and at
+    /// which sample that second began.
+    fn worst_second(&self, limit: u64, first: usize) -> (f64, usize) {
+        let seconds = (first..self.times.len().saturating_sub(SECOND)).map(|from| {
             let to = from + SECOND;
             let left: u64 = self.sockets.iter().map(|socket| socket.between(from, to)).sum();
             let count = self.sockets.iter().filter(|socket| socket.touches(from, to)).count();
             // A busy machine samples late, and then it was more than a second.
             let long = self.times[to].saturating_sub(self.times[from]) as f64 / 1000.0;
             let allowed = limit as f64 * long.max(1.0) * 1.05 + 65_536.0 + 4096.0 * count as f64;
-            left as f64 / allowed
+            (left as f64 / allowed, from)
         });
-        seconds.fold(0.0, f64::max)
+        seconds.fold((0.0, first), |worst, one| if one.0 > worst.0 { one } else { worst })
     }
 }
 
@@ -306,7 +314,11 @@ fn judge(
     }
     report.add(arm, "connections_that_stood", "", inside.values().map(Vec::len).sum::<usize>() as f64);
     report.add(arm, "used_of_limit", "", total / args.limit as f64);
-    report.add(arm, "max_of_allowed", "", seen.worst_second(args.limit));
+    let begin = first.unwrap_or(0);
+    let (worst, at) = seen.worst_second(args.limit, 0);
+    report.add(arm, "max_of_allowed", "", worst);
+    report.add(arm, "max_of_allowed_began", "s", at as f64 / SECOND as f64 - begin as f64 / SECOND as f64);
+    report.add(arm, "max_of_allowed_later", "", seen.worst_second(args.limit, from).0);
 }
 
 #[cfg(test)]
@@ -323,21 +335,21 @@ mod tests {
     /// A server that sent `rate` a second over one connection, but `burst` more in its second second.
     fn seen(rate: u64, burst: u64) -> Seen {
         let acked = (0..50).map(|n| rate * n / 10 + if n > 12 { burst } else { 0 }).collect();
-        let socket = Socket { path: "file-0".to_owned(), since: 0, acked };
+        let socket = Socket { path: "file-0".to_owned(), since: 0, acked, idle: Vec::new() };
         Seen { times: (0..50).map(|n| n * 100).collect(), sockets: vec![socket] }
     }
 
     #[test]
     fn a_burst_in_any_second_is_seen() {
         let limit = 1 << 20;
-        assert!(seen(limit, 0).worst_second(limit) < 1.0);
-        assert!(seen(limit, 200_000).worst_second(limit) > 1.0);
-        assert!(seen(limit, 100_000).worst_second(limit) < 1.0, "5 % and 68 KiB are allowed");
+        assert!(seen(limit, 0).worst_second(limit, 0).0 < 1.0);
+        assert!(seen(limit, 200_000).worst_second(limit, 0).0 > 1.0);
+        assert!(seen(limit, 100_000).worst_second(limit, 0).0 < 1.0, "5 % and 68 KiB are allowed");
     }
 
     #[test]
     fn a_connection_that_came_later_had_got_nothing_across_before() {
-        let socket = Socket { path: String::new(), since: 3, acked: vec![10, 20] };
+        let socket = Socket { path: String::new(), since: 3, acked: vec![10, 20], idle: Vec::new() };
         assert_eq!((socket.at(0), socket.at(3), socket.at(4), socket.at(99)), (0, 10, 20, 20));
         assert!(socket.stood(3, 4) && !socket.stood(2, 4) && !socket.stood(3, 5));
     }

@@ -3,6 +3,7 @@
 use crate::args::{Common, LoadArgs};
 use crate::clients::{self, Peer, bare};
 use crate::files;
+use crate::interrupt;
 use crate::process::{Manner, run as run_program};
 use crate::report::{Bar, Report};
 use crate::server::Rules;
@@ -87,6 +88,7 @@ pub(crate) fn run(args: &LoadArgs, common: &Common) -> Result<Report, Trouble> {
     for round in 0..runs {
         for turn in 0..arms.len() {
             let arm = arms[(turn + round) % arms.len()];
+            interrupt::check()?;
             let out = tempfile::tempdir_in(&dir).map_err(|e| Trouble::failed("make a folder", &e))?;
             let home = tempfile::tempdir().map_err(|e| Trouble::failed("make a folder", &e))?;
             let mut command = command(arm, args, size, &tidegate, &site, &names, out.path(), home.path())

@@ -10,6 +10,7 @@ mod contest;
 mod fairness;
 mod files;
 mod floor;
+mod interrupt;
 mod line;
 mod link;
 mod load;
@@ -59,6 +60,9 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<u8, Trouble> {
     let common = cli.common;
     let failed = |what: &'static str| move |error: io::Error| Trouble::failed(what, &error);
+    if !cli.task.is_a_part() {
+        interrupt::watch().map_err(failed("watch for signals"))?;
+    }
     let report = match cli.task {
         Task::Serve(rules) => return server::serve(rules).map(|()| WELL).map_err(failed("serve")),
         Task::Floor(args) => return floor::run(&args).map(|()| WELL).map_err(failed("run the loop")),

@@ -1,5 +1,6 @@
 //! Runs a program and tells what it used.
 
+use crate::interrupt;
 use crate::slow_disk::Pacing;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -84,12 +85,15 @@ pub(crate) fn run(command: &mut Command, patience: Duration, manner: &Manner<'_>
             interrupted = true;
             pidfd_send_signal(&handle, Signal::INT)?;
         }
-        if passed >= patience && !timed_out {
+        if (passed >= patience || interrupt::is_asked()) && !timed_out {
             timed_out = true;
             pidfd_send_signal(&handle, Signal::KILL)?;
         }
     };
     let wall = begin.elapsed();
+    if interrupt::is_asked() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     Ok(Ran {
         wall,
         cpu: usage.cpu,

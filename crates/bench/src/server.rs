@@ -89,9 +89,13 @@ struct Watched {
     socket: TcpStream,
     path: String,
     open: bool,
+    /// It is at an answer just now.
+    busy: bool,
     /// The number of the sample that is first in `acked`.
     since: usize,
     acked: Vec<u64>,
+    /// The samples at which it was at no answer.
+    idle: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -173,7 +177,7 @@ impl Server {
         let watched: Vec<Value> = state
             .watched
             .values()
-            .map(|w| json!({ "path": w.path, "since": w.since, "acked": w.acked }))
+            .map(|w| json!({ "path": w.path, "since": w.since, "acked": w.acked, "idle": w.idle }))
             .collect();
         let report = json!({
             "connects": state.connects,
@@ -249,7 +253,15 @@ impl Server {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
         let since = state.samples.len();
-        let watched = Watched { socket, path: String::new(), open: true, since, acked: Vec::new() };
+        let watched = Watched {
+            socket,
+            path: String::new(),
+            open: true,
+            busy: false,
+            since,
+            acked: Vec::new(),
+            idle: Vec::new(),
+        };
         state.watched.insert(id, watched);
         id
     }
@@ -271,10 +283,14 @@ impl Server {
             if state.samples.len() >= MOST_SAMPLES {
                 continue;
             }
+            let sample = state.samples.len();
             state.samples.push(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX));
             for watched in state.watched.values_mut().filter(|watched| watched.open) {
                 let acked = sys::bytes_acked(watched.socket.as_fd()).unwrap_or(0);
                 watched.acked.push(acked);
+                if !watched.busy {
+                    watched.idle.push(sample);
+                }
             }
         }
     }
@@ -332,10 +348,21 @@ impl<'a> Connection<'a> {
                     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
                 );
             }
-            self.answer(wire, &asked)?;
+            self.busy(true);
+            let answered = self.answer(wire, &asked);
+            self.busy(false);
+            answered?;
             if asked.closes {
                 return Ok(());
             }
+        }
+    }
+
+    fn busy(&self, busy: bool) {
+        if let Some(id) = self.watched
+            && let Some(watched) = self.server.lock().watched.get_mut(&id)
+        {
+            watched.busy = busy;
         }
     }
 
