@@ -148,7 +148,8 @@ fn command(
         Crowd::Ours | Crowd::OursSynced => {
             command = bare(tidegate, home);
             let all = u64::from(args.tasks) * u64::from(args.segments);
-            let split = (size / u64::from(args.segments)).max(1);
+            // What is divided has to be twice as long as the smallest part, and a part of it is here by then.
+            let split = (size / u64::from(args.segments) / 4).max(1);
             command.args(["get", "--proxy", "none", "-j", &tasks, "-x", &segments]);
             command.args(["--max-host", &all.to_string(), "--max-connections", &all.to_string()]);
             command.args(["--min-split", &split.to_string(), "-i"]).arg(list).arg("-d").arg(dir);
