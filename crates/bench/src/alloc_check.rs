@@ -4,13 +4,15 @@ use crate::args::{AllocArgs, Common};
 use crate::clients::{bare, this_program};
 use crate::files;
 use crate::interrupt;
+use crate::process::{Manner, run as run_program};
 use crate::report::{Bar, Report};
 use crate::server::Rules;
 use crate::site::Site;
 use crate::tls;
 use crate::trouble::Trouble;
 use serde_json::Value;
-use std::process::Stdio;
+use std::io::{self, Read, Seek, Write};
+use std::time::Duration;
 
 /// The ways in which a transfer is steady.
 const ARMS: [(&str, Held, bool); 4] = [
@@ -93,12 +95,21 @@ pub(crate) fn run(args: &AllocArgs, common: &Common) -> Result<Report, Trouble> 
             if args.stacks {
                 command.arg("--stacks");
             }
-            let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-            let output = output.map_err(|e| Trouble::failed("run the engine", &e))?;
-            let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            if !output.status.success() || told.is_null() {
-                report.fail(format!("{arm}: the engine's process failed ({})", output.status));
+            let mut output = tempfile::tempfile().map_err(|e| Trouble::failed("make a file", &e))?;
+            let manner = Manner { output: Some(&output), ..Manner::default() };
+            let patience = Duration::from_secs_f64(60.0 + window);
+            let ran = run_program(&mut command, patience, &manner);
+            let ran = ran.map_err(|e| Trouble::failed("run the engine", &e))?;
+            if let Some(trouble) = ran.trouble() {
+                report.fail(format!("{arm}: {trouble}"));
                 continue;
+            }
+            let mut text = String::new();
+            let read = output.rewind().and_then(|()| output.read_to_string(&mut text));
+            read.map_err(|e| Trouble::failed("hear from the engine", &e))?;
+            let told: Value = serde_json::from_str(&text).unwrap_or_default();
+            for stack in told["stacks"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                let _ = writeln!(io::stderr(), "{arm}, an allocation:\n{stack}");
             }
             let count = |name: &str| told[name].as_f64().unwrap_or(f64::NAN);
             report.add(arm, "allocations", "", count("allocations"));

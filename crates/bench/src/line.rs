@@ -90,7 +90,8 @@ pub(crate) fn run(args: &LineArgs, common: &Common) -> Result<Report, Trouble> {
     let mut report = Report::new("line", title);
     common.versions(&mut report, &tidegate, &peers);
     let scenarios = if args.scenario.is_empty() { &Scenario::ALL[..] } else { &args.scenario };
-    let patience = Duration::from_secs_f64(15.0 + 5.0 * ideal);
+    // Enough for an honest client with one connection.
+    let patience = Duration::from_secs_f64(15.0 + 1.25 * f64::from(args.connections) * ideal);
     report.note(format!(
         "whoever is not done after {:.0} s is stopped, and has failed",
         patience.as_secs_f64()

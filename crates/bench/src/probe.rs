@@ -188,9 +188,6 @@ fn allocations(args: &AllocProbe) -> Result<Value, Trouble> {
     if was_cut {
         return Err(Trouble::new("the transfer was over before the window: it needs a larger --size"));
     }
-    for stack in sys::stacks() {
-        let _ = writeln!(io::stderr(), "an allocation:\n{stack}");
-    }
     let mut threads: BTreeMap<String, u64> = BTreeMap::new();
     for (name, count) in counts {
         *threads.entry(name).or_default() += count;
@@ -199,6 +196,7 @@ fn allocations(args: &AllocProbe) -> Result<Value, Trouble> {
         "allocations": threads.values().sum::<u64>(),
         "threads": threads,
         "connections": before,
+        "stacks": sys::stacks(),
         "bytes": since_window.saturating_sub(have),
     }))
 }

@@ -49,15 +49,21 @@ pub(crate) struct Manner<'a> {
     pub(crate) interrupt_after: Option<Duration>,
     /// Its disk is slow.
     pub(crate) pacing: Option<&'a Pacing>,
+    /// Its standard output goes here.
+    pub(crate) output: Option<&'a File>,
 }
 
-/// Runs a program to its end, at most for `patience`. Its standard output goes nowhere.
+/// Runs a program to its end, at most for `patience`.
 ///
 /// # Errors
 /// When it cannot be started or waited for.
 pub(crate) fn run(command: &mut Command, patience: Duration, manner: &Manner<'_>) -> io::Result<Ran> {
     let mut said = tempfile::tempfile()?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone()?);
+    let output = manner.output.map(File::try_clone).transpose()?;
+    command
+        .stdin(Stdio::null())
+        .stdout(output.map_or_else(Stdio::null, Stdio::from))
+        .stderr(said.try_clone()?);
     let (begin, child) = match manner.pacing {
         None => (Instant::now(), command.spawn()?),
         Some(pacing) => pacing.spawn(command)?,
