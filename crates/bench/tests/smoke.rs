@@ -72,7 +72,8 @@ fn median(object: &Value, arm: &str, metric: &str) -> f64 {
     let rows = object["rows"].as_array().unwrap();
     let row =
         rows.iter().find(|row| row["arm"].as_str().unwrap().starts_with(arm) && row["metric"] == metric);
-    row.unwrap_or_else(|| panic!("{arm} {metric}: {object}"))["median"].as_f64().unwrap()
+    assert!(row.is_some(), "{arm} {metric}: {object}");
+    row.unwrap()["median"].as_f64().unwrap()
 }
 
 /// Arms of ours, of which every run counted.
