@@ -189,8 +189,8 @@ fn allocations_are_counted_for_each_thread() {
 fn a_slow_disk_is_slow_and_the_file_is_right() {
     let object = measured(&["slow-writer", "--size", "2M", "--rate", "4M", "--connections", "2"], 0);
     nothing_failed(&object);
-    // It cannot be faster than the disk, however fast the machine.
-    assert!(median(&object, "ours/slow", "ratio_to_ideal") >= 1.0);
+    // It cannot be faster than the disk with its little cache, however fast the machine.
+    assert!(median(&object, "ours/slow", "ratio_to_ideal") >= 0.85);
     assert!(median(&object, "ours/slow", "peak_pss_ratio_to_fast") > 0.0);
 }
 
