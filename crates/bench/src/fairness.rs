@@ -188,6 +188,8 @@ fn library(
 struct Seen {
     /// When each sample was taken, in milliseconds.
     times: Vec<u64>,
+    /// When each sample was complete.
+    complete: Vec<u64>,
     sockets: Vec<Socket>,
 }
 
@@ -234,7 +236,11 @@ impl Seen {
             acked: numbers(&socket["acked"]),
             idle: numbers(&socket["idle"]).into_iter().filter_map(|n| usize::try_from(n).ok()).collect(),
         });
-        Self { times: numbers(&counts.0["samples"]), sockets: sockets.collect() }
+        Self {
+            times: numbers(&counts.0["samples"]),
+            complete: numbers(&counts.0["sampled"]),
+            sockets: sockets.collect(),
+        }
     }
 
     /// The highest share of what was allowed that left in one second that began at `first` or later, and at
@@ -245,7 +251,8 @@ impl Seen {
             let left: u64 = self.sockets.iter().map(|socket| socket.between(from, to)).sum();
             let count = self.sockets.iter().filter(|socket| socket.touches(from, to)).count();
             // A busy machine samples late, and then it was more than a second.
-            let long = self.times[to].saturating_sub(self.times[from]) as f64 / 1000.0;
+            let end = self.complete.get(to).copied().unwrap_or(self.times[to]);
+            let long = end.saturating_sub(self.times[from]) as f64 / 1000.0;
             let allowed = limit as f64 * long.max(1.0) * 1.05 + 65_536.0 + 4096.0 * count as f64;
             (left as f64 / allowed, from)
         });
@@ -336,7 +343,8 @@ mod tests {
     fn seen(rate: u64, burst: u64) -> Seen {
         let acked = (0..50).map(|n| rate * n / 10 + if n > 12 { burst } else { 0 }).collect();
         let socket = Socket { path: "file-0".to_owned(), since: 0, acked, idle: Vec::new() };
-        Seen { times: (0..50).map(|n| n * 100).collect(), sockets: vec![socket] }
+        let times: Vec<u64> = (0..50).map(|n| n * 100).collect();
+        Seen { complete: times.clone(), times, sockets: vec![socket] }
     }
 
     #[test]

@@ -115,6 +115,8 @@ struct State {
     has_been_silent: bool,
     /// Milliseconds since the first one.
     samples: Vec<u64>,
+    /// When the last socket of each had been asked: later on a busy machine.
+    sampled: Vec<u64>,
     watched: BTreeMap<u64, Watched>,
 }
 
@@ -187,6 +189,7 @@ impl Server {
             "acked": state.acked,
             "most_open": state.most_open,
             "samples": state.samples,
+            "sampled": state.sampled,
             "watched": watched,
         });
         *state = State { open: state.open, most_open: state.open, served: state.served, ..State::default() };
@@ -284,7 +287,8 @@ impl Server {
                 continue;
             }
             let sample = state.samples.len();
-            state.samples.push(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX));
+            let now = || u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+            state.samples.push(now());
             for watched in state.watched.values_mut().filter(|watched| watched.open) {
                 let acked = sys::bytes_acked(watched.socket.as_fd()).unwrap_or(0);
                 watched.acked.push(acked);
@@ -292,6 +296,7 @@ impl Server {
                     watched.idle.push(sample);
                 }
             }
+            state.sampled.push(now());
         }
     }
 }
