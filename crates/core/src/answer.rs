@@ -101,6 +101,7 @@ impl Answer {
             etag: entity_tag(headers),
             last_modified,
             date_is_strong: matches!((date, last_modified), (Some(d), Some(m)) if d - m >= STRONG_AFTER),
+            said_by: None,
         };
         let (digests, body_digests) = digests(status, codings.is_empty(), headers);
         let disposition = headers.sole("content-disposition").and_then(|v| ContentDisposition::parse(v).ok());

@@ -441,6 +441,8 @@ fn put_about(out: &mut Vec<u8>, about: &About) {
     if let Some(seconds) = identity.last_modified {
         out.extend_from_slice(&seconds.to_le_bytes());
     }
+    // 0 is nobody: that a hash is 0 only makes a tag say less.
+    out.extend_from_slice(&identity.said_by.unwrap_or(0).to_le_bytes());
     if let Some(boot) = surroundings.boot {
         out.extend_from_slice(&boot.to_le_bytes());
     }
@@ -559,6 +561,7 @@ impl<'a> Reader<'a> {
             None
         };
         let last_modified = if has(HAS_MODIFIED) { Some(i64::from_le_bytes(self.array()?)) } else { None };
+        let said_by = Some(u64::from_le_bytes(self.array()?)).filter(|hash| *hash != 0);
         let boot = if has(HAS_BOOT) { Some(u128::from_le_bytes(self.array()?)) } else { None };
         let mount = if has(HAS_MOUNT) { Some(u64::from_le_bytes(self.array()?)) } else { None };
         let inode = u64::from_le_bytes(self.array()?);
@@ -570,7 +573,7 @@ impl<'a> Reader<'a> {
         };
         Some(About {
             key: RequestKey { link, link_hash, url_hash },
-            identity: Identity { length, etag, last_modified, date_is_strong: has(DATE_IS_STRONG) },
+            identity: Identity { length, etag, last_modified, date_is_strong: has(DATE_IS_STRONG), said_by },
             surroundings: Surroundings { boot, mount, inode, birth },
             done,
         })
@@ -651,12 +654,14 @@ mod tests {
             proptest::option::of((any::<bool>(), "[!#-~]{0,40}")),
             proptest::option::of(any::<i64>()),
             any::<bool>(),
+            proptest::option::of(1..u64::MAX),
         )
-            .prop_map(|(length, etag, last_modified, date_is_strong)| Identity {
+            .prop_map(|(length, etag, last_modified, date_is_strong, said_by)| Identity {
                 length,
                 etag: etag.map(|(weak, value)| EntityTag { weak, value }),
                 last_modified,
                 date_is_strong,
+                said_by,
             });
         let surroundings = (
             proptest::option::of(any::<u128>()),

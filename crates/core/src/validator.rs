@@ -52,6 +52,10 @@ pub struct Identity {
     /// `Date` was at least a second (we ask for sixty) later.
     #[serde(default)]
     pub date_is_strong: bool,
+    /// Who said so: a hash of the origin that answered, after all redirects. A tag of one host is no word of
+    /// another, even where a link leads to both.
+    #[serde(default)]
+    pub said_by: Option<u64>,
 }
 
 /// How two identities of the same link compare.
@@ -78,6 +82,7 @@ impl Identity {
     ///
     /// | now, against the recorded | then |
     /// |---|---|
+    /// | said by another origin, and the length does not differ | unproved |
     /// | length or Last-Modified differs | different |
     /// | same strong tag, or same strong date and no tag that differs | same |
     /// | tag differs, Last-Modified the same and present | unproved (nodes of a delivery network) |
@@ -87,6 +92,9 @@ impl Identity {
         let differs = |a: Option<u64>, b: Option<u64>| matches!((a, b), (Some(a), Some(b)) if a != b);
         if differs(self.length, now.length) {
             return Likeness::Different;
+        }
+        if matches!((self.said_by, now.said_by), (Some(was), Some(is)) if was != is) {
+            return Likeness::Unproved;
         }
         let same_tag = match (&self.etag, &now.etag) {
             (Some(was), Some(is)) => Some(was.value == is.value),
@@ -146,6 +154,7 @@ mod tests {
             etag: EntityTag::parse(tag),
             last_modified: modified,
             date_is_strong: false,
+            said_by: None,
         }
     }
 
@@ -168,6 +177,14 @@ mod tests {
         for (was, is, expected) in rows {
             assert_eq!(was.compare(&is), expected, "{was} against {is}");
         }
+    }
+
+    #[test]
+    fn a_tag_is_no_word_of_another_host() {
+        let said_by = |host, length| Identity { said_by: Some(host), ..identity(length, "\"a\"", Some(1)) };
+        assert_eq!(said_by(1, 9).compare(&said_by(1, 9)), Likeness::Same);
+        assert_eq!(said_by(1, 9).compare(&said_by(2, 9)), Likeness::Unproved);
+        assert_eq!(said_by(1, 9).compare(&said_by(2, 8)), Likeness::Different);
     }
 
     #[test]

@@ -356,13 +356,14 @@ impl Control {
             Action::Fetch(order) => self.launch(id, order, false),
             Action::Accept { segment, body } => {
                 let Some(hot) = self.hot(id) else { return };
-                let version = hot.target.version();
+                let target = hot.target.clone();
+                let version = target.version();
                 let Some(live) = hot.fetches.get_mut(&segment) else { return };
                 live.accepted = true;
                 live.cell.pos.store(body.offset, Ordering::Relaxed);
                 live.cell.end.store(body.end, Ordering::Relaxed);
                 if let Some(verdict) = live.verdict.take() {
-                    let _ = verdict.send(Verdict::Accept { body, version });
+                    let _ = verdict.send(Verdict::Accept { body, target, version });
                 }
             }
             Action::Drop { segment } => self.drop_fetch(id, segment),
@@ -421,7 +422,6 @@ impl Control {
             headers: self.session.headers(request, &order, unix_now()),
             connect_timeout: request.options.connect_timeout,
             max_size: request.options.max_size,
-            target: hot.target.clone(),
             cell: Arc::clone(&cell),
             report: Arc::clone(&self.report),
             _loan: hot.loan.clone(),

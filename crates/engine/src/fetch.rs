@@ -85,7 +85,7 @@ pub(crate) enum Report {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// Take the body.
-    Accept { body: BodyPlan, version: Option<Version> },
+    Accept { body: BodyPlan, target: Target, version: Option<Version> },
     /// It is not wanted.
     Drop,
 }
@@ -110,7 +110,6 @@ pub(crate) struct Job {
     pub(crate) connect_timeout: Duration,
     /// The most bytes that the file may have.
     pub(crate) max_size: Option<u64>,
-    pub(crate) target: Target,
     pub(crate) cell: Arc<Cell>,
     pub(crate) report: Arc<Reporter>,
     /// Held until the target is no longer used, and therefore dropped after it.
@@ -250,7 +249,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     (job.report)(job.id, Report::Head { answer: Box::new(answer), verdict: sender });
     let verdict = verdict.await.unwrap_or(Verdict::Drop);
     let mut leftover = buffer.into_leftover();
-    let Verdict::Accept { body: plan, version } = verdict else {
+    let Verdict::Accept { body: plan, target, version } = verdict else {
         // Whatever is wrong with the rest of it, it is not wanted, and nobody is to hear of it.
         if body.compact(&mut leftover).is_ok_and(|step| step.consumed == leftover.len()) {
             *kept = Some(Kept { stream, endpoint, form, body });
@@ -260,9 +259,9 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
 
     if plan.doubtful && plan.write {
         // The map is held by whoever saves it, and so for as long as the disk takes.
-        shared.writing(|| job.target.doubt(version));
+        shared.writing(|| target.doubt(version));
     }
-    let mut writer = Writer::new(job, shared, &plan, version, announced_end);
+    let mut writer = Writer::new(job, shared, &plan, (target, version), announced_end);
     let end = writer.take_body(&mut stream, &mut body, &mut leftover).await?;
     *kept = Some(Kept { stream, endpoint, form, body });
     Ok(Some(end))
@@ -364,6 +363,9 @@ enum Next {
 struct Writer<'a> {
     job: &'a Job,
     shared: &'a Shared,
+    /// Where its bytes belong, as it was when the answer was accepted: not always what it was when the
+    /// request was sent.
+    target: Target,
     version: Option<Version>,
     limit: ConnectionLimit,
     decoder: Option<Decoder>,
@@ -389,13 +391,14 @@ impl<'a> Writer<'a> {
         job: &'a Job,
         shared: &'a Shared,
         plan: &BodyPlan,
-        version: Option<Version>,
+        (target, version): (Target, Option<Version>),
         announced_end: Option<u64>,
     ) -> Self {
         let host = job.url.host_str().unwrap_or_default();
         Self {
             job,
             shared,
+            target,
             version,
             limit: shared.limiter.register(job.id.download, host),
             decoder: decoder_for(&plan.codings),
@@ -502,7 +505,7 @@ impl<'a> Writer<'a> {
     fn next(&mut self, stream: &Stream, body: &Body) -> Result<Next, Stop> {
         let end = self.job.cell.end.load(Ordering::Relaxed);
         // The map is held by whoever saves it, and so for as long as the disk takes.
-        let gap = match self.shared.writing(|| self.job.target.here(self.at)) {
+        let gap = match self.shared.writing(|| self.target.here(self.at)) {
             Here::Known(_) | Here::Gone(_) if self.at >= end.saturating_add(self.seam) => {
                 return Ok(Next::End);
             }
@@ -513,7 +516,7 @@ impl<'a> Writer<'a> {
         // Content that goes into a part file as it comes need not be seen.
         let run = body.run().unwrap_or(u64::MAX);
         let plain = self.splice && self.decoder.is_none() && stream.tcp().is_some();
-        if !plain || run < LEAST_SPLICED || !matches!(self.job.target, Target::Part { .. }) {
+        if !plain || run < LEAST_SPLICED || !matches!(self.target, Target::Part { .. }) {
             return Ok(Next::Read);
         }
         // Whatever comes beyond these is looked at before it is judged.
@@ -556,8 +559,8 @@ impl<'a> Writer<'a> {
                     self.limit.give_back(allowed - count);
                     self.job.cell.received.fetch_add(count as u64, Ordering::Relaxed);
                     body.advance(count as u64);
-                    let (job, version, at) = (self.job, self.version, self.at);
-                    let put = || job.target.splice_at(version, at, pipe.reader(), count);
+                    let (target, version, at) = (&self.target, self.version, self.at);
+                    let put = || target.splice_at(version, at, pipe.reader(), count);
                     let outcome = match count {
                         0 => Ok(()),
                         _ => self.shared.writing(put),
@@ -619,7 +622,7 @@ impl<'a> Writer<'a> {
             }
             let end = self.job.cell.end.load(Ordering::Relaxed);
             // The map is held by whoever saves it, and so for as long as the disk takes.
-            let here = self.shared.writing(|| self.job.target.here(self.at));
+            let here = self.shared.writing(|| self.target.here(self.at));
             let (until, stop_at) = match here {
                 Here::Known(until) | Here::Gone(until) => (until, end.saturating_add(self.seam)),
                 Here::Missing(until) if self.write => (until, end),
@@ -647,8 +650,8 @@ impl<'a> Writer<'a> {
                 }
                 Here::Gone(_) => self.passed(count as u64),
                 Here::Missing(_) => {
-                    let (job, version, at) = (self.job, self.version, self.at);
-                    let written = self.shared.writing(|| job.target.write_at(version, at, now));
+                    let (target, version, at) = (&self.target, self.version, self.at);
+                    let written = self.shared.writing(|| target.write_at(version, at, now));
                     written.map_err(Stop::Failed)?;
                     self.grew(count as u64);
                 }
@@ -669,7 +672,7 @@ impl<'a> Writer<'a> {
             return Ok(allowed.min(room::UNCHECKED - self.at));
         }
         if self.granted == 0 {
-            let target = &self.job.target;
+            let target = &self.target;
             self.granted = match self.shared.writing(|| target.room()) {
                 None => u64::MAX,
                 Some(room) => room.grant().ok_or_else(|| Stop::Failed(only_the_reserve_is_left(target)))?,
@@ -696,7 +699,7 @@ impl<'a> Writer<'a> {
         let mut at = self.at;
         for part in bytes.chunks(buffer.len()) {
             let room = &mut buffer[..part.len()];
-            let read = self.shared.writing(|| self.job.target.read_at(at, room)).map_err(|error| {
+            let read = self.shared.writing(|| self.target.read_at(at, room)).map_err(|error| {
                 Stop::Failed(crate::landing::disk_failure(
                     "read",
                     std::path::Path::new("the part file"),

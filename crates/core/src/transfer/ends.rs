@@ -48,6 +48,7 @@ impl Transfer {
             if let Some(identity) = &mut self.identity {
                 identity.length = Some(pos);
                 self.codings.clear();
+                Span::new(pos, u64::MAX).into_iter().for_each(|beyond| self.unproved.remove(beyond));
                 out.push(Action::Learned(self.record()));
             }
             if self.have.is_empty() {
@@ -131,6 +132,7 @@ impl Transfer {
         };
         let ranged = fetch.range.is_some();
         let remote = &mut self.remotes[fetch.mirror];
+        remote.last_failure = Some(failure.clone());
         match failure.code {
             // Ranges are refused: nothing of the kind is asked again in this run.
             Code::RangeMismatch | Code::RangesRefused if ranged && remote.ranges != Some(true) => {

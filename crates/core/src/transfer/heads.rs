@@ -16,6 +16,7 @@ use crate::request::{Resume, redact};
 use crate::span::Span;
 use crate::validator::{Identity, Likeness};
 use std::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Where the body of an answer lies in the file.
 #[derive(Clone, Copy, Debug)]
@@ -95,13 +96,11 @@ impl Transfer {
         let _ = now;
         let total = answer.identity.length;
         match (total, self.length()) {
-            // The length that was asked for by a range beyond the end.
-            (Some(total), None)
-                if self.identity.is_some() && self.codings.is_empty() && fetch.range.is_some() =>
-            {
+            // A length in answer to a range beyond the end. Of what file, it seldom says; and the body that
+            // is on its way tells its own end.
+            (Some(_), None) if self.identity.is_some() && fetch.range.is_some() => {
                 out.push(Action::Drop { segment });
                 self.remove(segment);
-                self.learn_length(total, out);
                 Ok(())
             }
             (Some(total), Some(length)) if total != length => {
@@ -139,6 +138,7 @@ impl Transfer {
         let codings = self.codings_of(fetch, &answer)?;
         let place = place_of(fetch, &answer)?;
         let mut identity = answer.identity.clone();
+        identity.said_by = Some(xxh3_64(fetch.url.origin().ascii_serialization().as_bytes()));
         if !codings.is_empty() {
             identity.length = None;
         }
@@ -163,6 +163,10 @@ impl Transfer {
         let likeness = match self.likeness(fetch, &identity) {
             // A body that is coded in another way is not to be joined with this one, whatever it decodes to.
             _ if self.identity.is_some() && codings != self.codings => Likeness::Different,
+            // There is more of it already than this one says that there is at all.
+            _ if self.length().is_none() && identity.length.is_some_and(|total| total < self.reach()) => {
+                Likeness::Different
+            }
             likeness => likeness,
         };
         match likeness {
@@ -195,6 +199,13 @@ impl Transfer {
             }
             likeness => self.accept_content(segment, answer, identity, codings, place, likeness, now, out),
         }
+    }
+
+    /// Where the bytes end that came so far.
+    fn reach(&self) -> u64 {
+        let here = self.have.iter().next_back().map_or(0, Span::end);
+        let coming = self.fetches.values().filter(|f| f.accepted && f.kind == Kind::Segment).map(|f| f.pos);
+        coming.max().unwrap_or(0).max(here)
     }
 
     /// The codings to undo; none if the name says that the coded file is what is wanted.
@@ -287,7 +298,7 @@ impl Transfer {
         }
         let window = matches!(fetch.kind, Kind::Window(_));
         let whole = place.range_ignored || fetch.range.is_none();
-        if !matches!(remote.admission, Admission::Sampling(_)) && !window {
+        if !window && (self.have.is_empty() || !matches!(remote.admission, Admission::Sampling(_))) {
             remote.admission = Admission::Admitted;
         }
         if remote.identity.is_none() || likeness == Likeness::Same {
@@ -483,6 +494,7 @@ impl Transfer {
             fetch.accepted = true;
             fetch.accepted_at = Some(now);
             fetch.last_heard = now;
+            self.wrote |= body.write;
             out.push(Action::Accept { segment, body });
         }
         self.widen();
@@ -557,6 +569,7 @@ impl Transfer {
             }
         }
         let codings = self.codings.clone();
+        self.wrote |= !window;
         let body = BodyPlan {
             offset: place.offset,
             end: fetch.end,
@@ -576,6 +589,7 @@ impl Transfer {
     fn learn_length(&mut self, total: u64, out: &mut Vec<Action>) {
         let Some(identity) = &mut self.identity else { return };
         identity.length = Some(total);
+        Span::new(total, u64::MAX).into_iter().for_each(|beyond| self.unproved.remove(beyond));
         let identity = identity.clone();
         out.push(Action::Learned(self.record()));
         for remote in &mut self.remotes {

@@ -169,6 +169,9 @@ pub struct Transfer {
     standing: Standing,
     /// The mirror whose validator speaks for the bytes here.
     voice: Option<usize>,
+    /// Some body was accepted for writing since the beginning, so more may be on the disk than was counted:
+    /// what a dropped fetch wrote last is told to nobody.
+    wrote: bool,
     /// The cold side was told the length when it prepared, and so has found room for it.
     measured: bool,
     /// The bytes leave in order and cannot be read again, so no answer can be compared with all of them.
@@ -230,6 +233,7 @@ impl Transfer {
             server_digests: Vec::new(),
             standing: Standing::OneAnswer,
             voice: None,
+            wrote: false,
             measured: false,
             goes_out: false,
             borrowed: false,
@@ -485,7 +489,12 @@ impl Transfer {
         let all: Vec<SegmentId> = self.fetches.keys().copied().collect();
         for segment in all {
             out.push(Action::Drop { segment });
-            self.remove(segment);
+            if let Some(Fetch { kind: Kind::Window(window), mirror, .. }) = self.remove(segment)
+                && let Some(sampling) = self.sampling_of(mirror)
+            {
+                // It is compared another time.
+                sampling.put_back(window);
+            }
         }
         if let State::Preparing { held, lost } = &mut self.state {
             (*held, *lost) = (None, None);

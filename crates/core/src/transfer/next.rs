@@ -76,15 +76,22 @@ impl Transfer {
         }
     }
 
-    /// The last fetch ended while every mirror rests, as it asked for beside the others: that is a wait like
-    /// any other, and is told.
+    /// The last fetch ended and no other can begin: every mirror rests, since it failed or asked for that
+    /// beside the others, which is a wait like any other and is told; or none is left that could go on.
     fn wait_if_nobody_may_be_asked(&mut self, now: Instant, out: &mut Vec<Action>) {
         if !matches!(self.state, State::Fetching) || !self.fetches.is_empty() || self.allow == 0 {
             return;
         }
-        let until = self.remotes.iter().filter(|r| r.is_usable()).map(|r| r.not_before).min();
-        let Some(until) = until.filter(|until| *until > now) else { return };
-        let failure = Failure::new(Code::Busy, "the server asked to be left alone for a while");
+        let usable = || self.remotes.iter().filter(|r| r.is_usable());
+        if !self.have.is_empty() && usable().next().is_some() && !usable().any(|r| self.can_join(r)) {
+            // Those that are left can neither go on with what is here nor be compared with it.
+            self.begin_again_from_the_others(now, out);
+            return;
+        }
+        let first = usable().filter(|r| self.can_join(r)).min_by_key(|r| r.not_before);
+        let Some(until) = first.map(|r| r.not_before).filter(|until| *until > now) else { return };
+        let failure = first.and_then(|r| r.last_failure.clone());
+        let failure = failure.unwrap_or_else(|| Failure::new(Code::Busy, "waiting for a server"));
         let retry_in = until.saturating_duration_since(now);
         out.push(Action::Tell(EventKind::Waiting { failure: failure.clone(), retry_in }));
         self.state = State::Waiting { until, failure };

@@ -46,6 +46,8 @@ pub struct Remote {
     pub(super) refusals: u32,
     /// No new request before this.
     pub(super) not_before: Instant,
+    /// Why it rests.
+    pub(super) last_failure: Option<Failure>,
     /// Most bytes that it gives for one request.
     pub(super) cap: Option<u64>,
     /// Which bytes it gave.
@@ -67,6 +69,7 @@ impl Remote {
             ceiling: usize::MAX,
             refusals: 0,
             not_before: now,
+            last_failure: None,
             cap: None,
             supplied: SpanSet::new(),
         }

@@ -15,8 +15,12 @@ struct Course {
 
 impl Course {
     fn begin(found: Found, shape: impl FnOnce(&mut Request)) -> Self {
+        Self::begin_with(&["http://h/f"], found, shape)
+    }
+
+    fn begin_with(links: &[&str], found: Found, shape: impl FnOnce(&mut Request)) -> Self {
         let now = Instant::now();
-        let mirrors = vec![Mirror::parse("http://h/f").unwrap()];
+        let mirrors = links.iter().map(|link| Mirror::parse(link).unwrap()).collect();
         let mut request = Request::new(mirrors, Destination::Stdout).unwrap();
         request.options.retry_wait = Duration::from_millis(50);
         shape(&mut request);
@@ -214,4 +218,64 @@ fn a_pause_while_proved_bytes_are_prepared_for_loses_none_of_them() {
         assert_eq!(course.transfer.have().total(), 5_000_000);
         assert!(course.asked().iter().all(|order| order.range.is_some()), "{:?}", course.asked());
     }
+}
+
+/// A first answer without a length, of which so many bytes came.
+fn of_unknown_length(bytes: u64) -> (Course, SegmentId) {
+    let mut course = Course::begin(Found::Nothing, |_| {});
+    let first = course.asked()[0].segment;
+    course.answer(first, 200, &[("transfer-encoding", "chunked"), ("accept-ranges", "bytes")]);
+    course.tell(Input::Prepared);
+    let counts = [Count { segment: first, pos: bytes, received: bytes, limited: false }];
+    course.tell(Input::Tick { counts: &counts, disk_blocked: false });
+    (course, first)
+}
+
+#[test]
+fn a_length_that_is_told_in_passing_does_not_cut_what_has_come() {
+    let bytes = 10 << 20;
+    let (mut course, first) = of_unknown_length(bytes);
+    let asked = course.asked().first().map(|order| order.segment).expect("the length is asked for");
+    course.answer(asked, 416, &[("content-range", "bytes */5")]);
+    assert_eq!(course.verifies(), None);
+    let end = End::Finished { pos: bytes, whole_body: true, flat: false };
+    course.tell(Input::Ended { segment: first, end, pos: bytes, received: bytes });
+    assert_eq!(course.transfer.length(), Some(bytes));
+    assert!(course.verifies().is_some());
+}
+
+#[test]
+fn what_a_dropped_fetch_wrote_uncounted_is_not_vouched_for_by_another_servers_tag() {
+    let mut course = Course::begin_with(&["http://a/f", "http://b/f"], Found::Nothing, |_| {});
+    let plain = [("content-length", "10000000"), ("accept-ranges", "bytes")];
+    let tagged = [("content-length", "10000000"), ("accept-ranges", "bytes"), ("etag", "\"t\"")];
+    // The first server is busy, and the second begins.
+    let first = course.asked()[0].segment;
+    course.answer(first, 503, &[("retry-after", "1")]);
+    let order = course.asked().first().cloned().expect("the other is asked");
+    assert_eq!(order.mirror, MirrorId(1));
+    course.answer(order.segment, 200, &plain);
+    course.tell(Input::Prepared);
+    assert!(course.accepted().is_some());
+    // It writes, and before anything is counted there is a pause.
+    course.tell(Input::Pause);
+    course.now += Duration::from_secs(5);
+    course.tell(Input::Resume);
+    for _ in 0..4 {
+        let Some(order) = course.asked().first().cloned() else { break };
+        match order.mirror {
+            MirrorId(1) => course.answer(order.segment, 404, &[]),
+            _ => {
+                course.answer(order.segment, 200, &tagged);
+                if course.is_preparing() {
+                    course.tell(Input::Prepared);
+                }
+                break;
+            }
+        }
+    }
+    let says_so = |a: &Action| matches!(a, Action::Learned(identity) if identity.etag.is_some());
+    assert!(!course.actions.iter().any(says_so), "{:?}", course.actions);
+    let restarted = course.transfer.must_restart.is_some() || !course.transfer.wrote;
+    assert!(restarted || course.accepted().is_none_or(|body| body.doubtful), "{:?}", course.actions);
 }

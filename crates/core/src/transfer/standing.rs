@@ -55,7 +55,7 @@ impl Transfer {
     pub(super) fn join(&mut self, mirror: usize, identity: &Identity, likeness: Likeness, whole: bool) {
         let alone = self.fetches.values().all(|f| !f.accepted);
         let proving = matches!(self.state, State::Proving);
-        if alone && self.have.is_empty() {
+        if alone && self.have.is_empty() && !self.wrote {
             // Those before it brought nothing: it is the file.
             self.unrecorded |= self.identity.as_ref() != Some(identity);
             self.adopt(mirror, identity);
@@ -66,7 +66,7 @@ impl Transfer {
             // It passes over everything, and is the whole file once it has.
             self.adopt(mirror, identity);
             self.standing = Standing::of(identity);
-            self.unproved = self.have.clone();
+            self.unproved = Span::new(0, self.length().unwrap_or(u64::MAX)).into_iter().collect();
             self.unrecorded = true;
         } else {
             self.standing = Standing::Samples;
@@ -86,6 +86,11 @@ impl Transfer {
     /// proved anew, since bytes of different answers may lie in it now.
     pub(super) fn doubt(&mut self) {
         self.unproved = self.have.clone();
+        for remote in &mut self.remotes {
+            if matches!(remote.admission, Admission::Sampling(_)) {
+                remote.admission = Admission::Unknown;
+            }
+        }
         self.unconfirmed = true;
         self.unrecorded = true;
         self.proving = None;

@@ -153,9 +153,7 @@ impl Transfer {
             let none_admitted = !self.remotes.iter().any(|r| r.is_usable() && r.is_admitted());
             // The first to answer shows which file it is; with bytes here it must prove itself.
             let free = none_admitted && (self.have.is_empty() || self.unconfirmed || self.identity.is_none());
-            all.filter(fits).find(|m| {
-                free && matches!(self.remotes[*m].admission, Admission::Unknown | Admission::Unprovable)
-            })
+            all.filter(fits).find(|m| free && !matches!(self.remotes[*m].admission, Admission::Dropped(_)))
         })
     }
 
@@ -170,13 +168,9 @@ impl Transfer {
             return None;
         }
         let busy = |mirror: usize| self.fetches.values().any(|f| f.mirror == mirror);
-        (0..self.remotes.len()).filter(|m| now >= self.remotes[*m].not_before && !busy(*m)).find(|m| {
-            match &self.remotes[*m].admission {
-                Admission::Unknown => true,
-                Admission::Sampling(sampling) => sampling.verdict() == Verdict::Open,
-                _ => false,
-            }
-        })
+        (0..self.remotes.len())
+            .filter(|m| now >= self.remotes[*m].not_before && !busy(*m))
+            .find(|m| matches!(self.remotes[*m].admission, Admission::Unknown | Admission::Sampling(_)))
     }
 
     /// Whether there is a mirror of which nothing is known yet, or not enough.
@@ -272,7 +266,10 @@ impl Transfer {
     pub(super) fn can_join(&self, remote: &Remote) -> bool {
         match remote.admission {
             Admission::Admitted => true,
-            Admission::Unknown | Admission::Sampling(_) => !self.is_strict(),
+            // To compare with windows, the length must be known.
+            Admission::Unknown | Admission::Sampling(_) => {
+                !self.is_strict() && self.length().is_some() && self.only_mirror.is_none()
+            }
             Admission::Unprovable | Admission::Dropped(_) => false,
         }
     }
@@ -350,6 +347,7 @@ impl Transfer {
         self.must_restart = Some(failure);
         self.found = super::Found::Nothing;
         self.unrecorded = false;
+        self.wrote = false;
         self.proving = None;
         self.have = SpanSet::new();
         self.unproved = SpanSet::new();
@@ -437,6 +435,9 @@ impl Transfer {
             for index in guilty {
                 out.push(Action::Tell(EventKind::Notice { message: format!("leaving a mirror: {failure}") }));
                 self.remotes[index].admission = Admission::Dropped(failure.clone());
+                if self.only_mirror == Some(index) {
+                    self.only_mirror = None;
+                }
             }
         } else if self.bad_rounds > 2 {
             let message = format!("{count} pieces keep having the wrong digest");
