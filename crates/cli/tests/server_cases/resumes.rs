@@ -156,6 +156,19 @@ fn a_fresh_link_to_another_file_never_becomes_a_splice() {
 }
 
 #[test]
+fn strict_begins_beside_the_part_of_another_link_and_ends_whole() {
+    for fresh in [Resource::new(b()), Resource::new(b()).no_validators()] {
+        let origin = with_fresh_link(fresh);
+        let place = Place::new();
+        place.stop_at(&[&origin.url("/old"), "-o", "name.bin"], broken_off);
+        origin.enter_phase(2).unwrap();
+        let strict = ["-o", "name.bin", "--resume", "strict"];
+        place.get(&[&[&*origin.url_of(1, "/fresh?token=1")], &strict[..]].concat()).done();
+        assert!(place.holds("name.bin", &b()));
+    }
+}
+
+#[test]
 fn a_leftover_of_another_program_is_adopted_only_if_it_is_of_the_file() {
     let (own, alien) = (b().slice(0..N / 2), b2().slice(0..N / 2));
     for (leftover, most) in [(own, N * 3 / 4), (alien, 2 * N)] {
