@@ -65,7 +65,8 @@ pub(crate) fn total(board: &Board) -> String {
 /// The same without its last parts where there is no room for them: a figure is told whole or not at all.
 fn total_within(board: &Board, width: usize) -> String {
     let active = board.active().count();
-    let mut parts = vec![format!("{} of {} done", board.done, board.total)];
+    let done = if board.dry_run { "could be fetched" } else { "done" };
+    let mut parts = vec![format!("{} of {} {done}", board.done, board.total)];
     for (count, what) in [(board.failed, "failed"), (active, "active"), (board.queued(), "waiting")] {
         if count > 0 {
             parts.push(format!("{count} {what}"));
