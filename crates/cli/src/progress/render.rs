@@ -299,6 +299,7 @@ mod tests {
     fn a_wait_for_room_is_not_shown_as_asking_the_server() {
         let mut board = board(&[("a.iso", progress(Phase::Probing, 0, None, 0, None))], 0);
         let failure = Failure::new(Code::DiskFull, "there is no room on /data");
+        board.waits_for_machine = true;
         board.event(0, &EventKind::Waiting { failure, retry_in: Duration::from_secs(1) }, Duration::ZERO);
         board.progress(0, progress(Phase::Probing, 0, None, 0, None));
         let lines = render(&board, 80, 24, false, Style::PLAIN);
