@@ -1,6 +1,7 @@
 //! The command line: words in, types out. Nothing here looks at files or the environment.
 
 use crate::settings::{Kind, SETTINGS, Setting};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -25,10 +26,13 @@ Times: 500ms, 30s, 5m, 1h30m.";
 
 const ENDINGS: &str = "\
 Exit codes (of several files the gravest: a signal, then 4, 5, 2, 1, 3, 0):
-  0 done                                3 incomplete: run again to go on
-  1 gave up                             4 not the bytes that it should be
-  2 wrong usage or configuration        5 not used yet
-  130 interrupted, all saved (128 and the signal's number)
+  0 done
+  1 gave up: the server or the network failed to the last, or it cannot work as asked
+  2 wrong usage or configuration
+  3 incomplete: this machine stopped it (disk full, …), or it had no turn; run again to go on
+  4 not the bytes that it should be
+  5 not used yet
+  130 interrupted, all saved (128 and the signal's number; 141: nobody reads standard output)
 
 Settings come from defaults, /etc/tidegate/config.toml, $XDG_CONFIG_HOME/tidegate/config.toml,
 TIDEGATE_* and options, each over those before it. `tidegate config show --origin` tells which.";
@@ -44,6 +48,21 @@ const OFTEN: &str = "\
       --checksum ALG=HEX   the digest that the file must have
       --json               one event a line on standard output
 ";
+
+/// Options of wget and curl, and what is done here instead.
+const HABITS: &[(&[&str], &str)] = &[
+    (
+        &["-c", "-C", "--continue", "--continue-at"],
+        "leave it out: the same command goes on from what is here by itself",
+    ),
+    (
+        &["-O", "--remote-name", "--output-document"],
+        "the file gets the name of the link or the server; -o NAME gives it another",
+    ),
+    (&["-L", "--location"], "leave it out: redirects are followed"),
+    (&["-P", "--directory-prefix", "--output-dir"], "-d DIR names the folder"),
+    (&["-k", "--no-check-certificate"], "--insecure does not check certificates"),
+];
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -92,8 +111,13 @@ Examples:
         shell: clap_complete::Shell,
     },
     /// Print a manual page, or write all of them
+    #[command(after_help = "\
+Examples:
+  tidegate man | man -l -           read the page of tidegate itself
+  tidegate man get | man -l -       read the page of a command
+  tidegate man --out ~/.local/share/man/man1")]
     Man {
-        /// The command whose page to print; without it, the page of tidegate itself
+        /// The command whose page to print, as source for `man -l -`; without it, the page of tidegate itself
         #[arg(conflicts_with = "out")]
         page: Option<String>,
         /// Write every page into this folder instead
@@ -128,7 +152,8 @@ pub(crate) struct GetArgs {
     /// Take digests from this file, as sha256sum and others write it
     #[arg(long, value_name = "FILE", help_heading = "What to fetch")]
     pub(crate) checksum_file: Option<PathBuf>,
-    /// Go on from this leftover of another program, after proving that it belongs to the file
+    /// Go on from this leftover of another program, after comparing samples of it with the file; a damaged spot
+    /// between two samples is only found with --checksum, and --resume strict takes nothing without a digest
     #[arg(long, value_name = "FILE", help_heading = "What to fetch")]
     pub(crate) adopt: Option<PathBuf>,
     /// Send this header to the host of the first URL; may be given more than once
@@ -192,7 +217,8 @@ impl Cli {
     /// # Errors
     /// What clap found wrong, or the help that was asked for.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let matches = command().try_get_matches_from(with_get(words.into_iter().collect()))?;
+        let matches =
+            command().try_get_matches_from(with_get(words.into_iter().collect())).map_err(with_tip)?;
         Self::from_arg_matches(&matches)
     }
 }
@@ -202,8 +228,25 @@ pub(crate) fn command() -> Command {
     Cli::command()
 }
 
-/// Puts in the `get` that was left out.
+/// The same with a tip for options that other programs have.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let tip = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => HABITS.iter().find(|(words, _)| words.contains(&word.as_str())),
+        _ => None,
+    };
+    if let Some((_, tip)) = tip {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*tip).into()]));
+    }
+    error
+}
+
+/// Puts in the `get` that was left out, and makes `help COMMAND` the `--help` of that.
 fn with_get(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.remove(1);
+        words.push("--help".into());
+        return words;
+    }
     let ours = |word: &OsStr| {
         let known = |name: &str| command().get_subcommands().any(|c| c.get_name() == name);
         word.to_str().is_some_and(|w| matches!(w, "-h" | "--help" | "-V" | "--version") || known(w))
@@ -357,6 +400,25 @@ mod tests {
             assert_eq!(with(words), 0, "{words:?}");
         }
         assert_eq!(with(&["tidegate", "-q", "http://h/a"]), 1);
+    }
+
+    #[test]
+    fn help_is_a_word_too() {
+        for words in [&["t", "help"][..], &["t", "help", "get"], &["t", "help", "config", "show"]] {
+            let error = Cli::read(words.iter().map(OsString::from)).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp, "{words:?}: {error}");
+        }
+        assert!(Cli::read(["t", "help", "verfy"].map(OsString::from)).unwrap_err().use_stderr());
+    }
+
+    #[test]
+    fn habits_of_other_programs_get_a_tip() {
+        for (word, tip) in
+            [("-c", "goes on from what is here by itself"), ("-O", "-o NAME"), ("-L", "leave it out")]
+        {
+            let error = Cli::read(["t", word, "http://h/a"].map(OsString::from)).unwrap_err().to_string();
+            assert!(error.contains(tip) && !error.contains("as a value"), "{word}: {error}");
+        }
     }
 
     #[test]

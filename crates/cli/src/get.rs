@@ -6,15 +6,16 @@ use crate::engine;
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::json;
-use crate::progress::{Said, Weight, failed};
+use crate::progress::{Board, Said, Weight, failed};
 use crate::raw::RawConfig;
 use crate::requests::{requests, working_name};
 use crate::screen::Screen;
-use crate::signals::{SIGPIPE, on_stop};
+use crate::signals::{SIGPIPE, nobody_reads_stdout, on_stop};
 use crate::style::Tone;
 use crate::trouble::Trouble;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use tidegate_core::message::Limits;
+use tidegate_core::message::{EventKind, Limits};
 use tidegate_core::request::Destination;
 use tidegate_core::units::show_rate;
 use tidegate_core::{Code, Failure};
@@ -32,7 +33,16 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     let (settings, notes) = engine::settings(&config)?;
 
     let to_stdout = asked.requests.iter().any(|r| r.destination == Destination::Stdout);
-    let mut screen = Screen::new(config.output, args.dry_run, to_stdout, environment);
+    if to_stdout && !args.dry_run && io::stdout().is_terminal() {
+        return Err(Trouble::usage("-o - would write the file to this terminal, which could garble it")
+            .next(
+                "Name a file with -o, or lead the bytes elsewhere; for a text, `-o - URL | cat` shows it.",
+            ));
+    }
+    let mut board = Board::default();
+    (board.dry_run, board.to_stdout) = (args.dry_run, to_stdout);
+    board.waits_for_machine = config.wait_for_disk;
+    let mut screen = Screen::new(config.output, board, environment);
     for note in raw.notes.iter().chain(&asked.notes).chain(&notes).chain(&slow_limits(&config.limits)) {
         screen.note(note);
     }
@@ -52,8 +62,15 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     }
 
     let stopper = manager.stopper();
+    let mut reader_left = false;
     let summary = manager.run(&mut |notice| {
         match notice {
+            Notice::Event { job, event } if to_stdout && is_of_the_disk(&event) && nobody_reads_stdout() => {
+                // What could not be written to nobody is no trouble with a disk.
+                reader_left = true;
+                screen.reader_left(job.0);
+                stopper.stop();
+            }
             Notice::Event { job, event } => screen.event(job.0, &event),
             Notice::Tick => {}
         }
@@ -75,8 +92,12 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     let given_up = count(|o| matches!(o, Outcome::Failed { .. }) || exit_of(o) == Exit::GaveUp);
     // Those that never began have no outcome.
     let incomplete = added.saturating_sub(completed + given_up);
-    let of_the_run =
-        [signal.map(Exit::Signal), ended.map(Exit::of_failure), (incomplete > 0).then_some(Exit::Incomplete)];
+    let of_the_run = [
+        signal.map(Exit::Signal),
+        reader_left.then_some(Exit::Signal(SIGPIPE)),
+        ended.map(Exit::of_failure),
+        (incomplete > 0).then_some(Exit::Incomplete),
+    ];
     let outcomes = summary.outcomes.iter().map(|(_, outcome)| exit_of(outcome));
     let exit = Exit::gravest(outcomes.chain(of_the_run.into_iter().flatten()));
     let last = json::finished(completed, given_up, incomplete, exit);
@@ -92,7 +113,11 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     }
     if added > 1 && given_up > 0 {
         // Which ones was said above, perhaps long ago.
-        let text = format!("{completed} of {added} done, {given_up} given up (see above)");
+        let text = if args.dry_run {
+            format!("{completed} of {added} could be fetched, {given_up} could not (see above)")
+        } else {
+            format!("{completed} of {added} done, {given_up} given up (see above)")
+        };
         screen.say(Said::new(Tone::Bad, Weight::Usual, text));
     }
     if incomplete > 0 {
@@ -103,6 +128,7 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
             _ if added == 1 && why_is_told => None,
             false if added == 1 => None,
             true => Some(format!("{incomplete} not complete; the same command goes on from what is here")),
+            false if args.dry_run => Some(format!("{incomplete} not asked about")),
             false => Some(format!("{incomplete} not complete, and nothing of it is here yet")),
         };
         text.into_iter().for_each(|text| screen.say(Said::new(Tone::Note, Weight::Usual, text)));
@@ -134,6 +160,11 @@ fn exit_of(outcome: &Outcome) -> Exit {
         }
         Outcome::Incomplete { .. } => Exit::Incomplete,
     }
+}
+
+/// Whether this tells that writing failed.
+fn is_of_the_disk(event: &EventKind) -> bool {
+    matches!(event, EventKind::Waiting { failure, .. } | EventKind::Failed { failure, .. } if failure.code == Code::DiskError)
 }
 
 /// What must still be said of a download that no event has ended.

@@ -64,7 +64,18 @@ fn run(task: Task, environment: &Environment, style: Style) -> Result<Exit, Trou
             emit(show::show(&raw, environment, origin)?.as_bytes())
         }
         Task::Completions { shell } => emit(&generate::completions(shell)),
-        Task::Man { page, out: None } => emit(&generate::man(page.as_deref())?),
+        Task::Man { page, out: None } => {
+            let text = generate::man(page.as_deref())?;
+            let exit = emit(&text)?;
+            if io::stdout().is_terminal() {
+                let words = page.map_or_else(|| "man".to_owned(), |page| format!("man {page}"));
+                let _ = writeln!(
+                    io::stderr(),
+                    "note: this is the source of the page; to read it: tidegate {words} | man -l -"
+                );
+            }
+            Ok(exit)
+        }
         Task::Man { out: Some(folder), .. } => generate::write_all(&folder).map(|()| Exit::Done),
     }
 }

@@ -311,11 +311,11 @@ impl Reader<'_> {
         let known = read_checksums(path)?;
         for request in &mut self.requests {
             let name = working_name(request);
-            let entry = known.find(&name).ok_or_else(|| {
-                Trouble::usage(format!("{} has no digest for {name:?}, or two that differ", path.display()))
-                    .next("Look into the file; a name that differs can be given with -o.")
-            })?;
-            request.digests.push(entry.digest.clone());
+            let trouble = |trouble: Trouble| {
+                let next = trouble.next.clone().unwrap_or_default();
+                trouble.next(format!("{next} Or give the digest with --checksum ALG=HEX."))
+            };
+            request.digests.push(digest_for(&known, path, &name).map_err(trouble)?);
         }
         Ok(())
     }
@@ -425,7 +425,7 @@ fn mirror(written: &str) -> Result<Mirror, Trouble> {
     }
     let like_a_host = |text: &str| text.contains(['.', ':', '/', '[']) || text == "localhost";
     if !like_a_host(written.trim()) {
-        let next = "Commands are get, verify, config, completions and man, and come first; URLs begin with http:// or https://.";
+        let next = "Commands are get, verify, config, completions, man and help, and come first; URLs begin with http:// or https://.";
         return Err(Trouble::usage(format!("{written:?} is neither a command nor a URL")).next(next));
     }
     Ok(Mirror::parse(written)?)
@@ -436,6 +436,31 @@ pub(crate) fn read_checksums(path: &Path) -> Result<ChecksumFile, Trouble> {
     let content = files::read("--checksum-file", path)?;
     checksum_file::parse(&content, None)
         .map_err(|e| Trouble::configuration(format!("--checksum-file: {}: {e}", path.display())))
+}
+
+/// The digest that a file of digests, read from `path`, has for a file.
+///
+/// # Errors
+/// When it has none, or two that differ.
+pub(crate) fn digest_for(known: &ChecksumFile, path: &Path, name: &str) -> Result<Digest, Trouble> {
+    /// Who has seen so many knows what the names look like.
+    const SHOWN: usize = 3;
+    if let Some(entry) = known.find(name) {
+        return Ok(entry.digest.clone());
+    }
+    let last = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let listed: BTreeSet<&str> = known.entries.iter().filter_map(|e| e.name.as_deref()).collect();
+    if listed.is_empty() || listed.iter().any(|listed| last(listed) == last(name)) {
+        let why = format!("{} has two digests for {name:?} that differ", path.display());
+        return Err(Trouble::usage(why).next("Find out which is right, and leave the other out."));
+    }
+    let first: Vec<&str> = known.entries.iter().filter_map(|e| e.name.as_deref()).take(SHOWN).collect();
+    let more = match listed.len().saturating_sub(first.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let next = format!("It lists {}{more}.", first.join(", "));
+    Err(Trouble::usage(format!("{} has no digest for {name:?}", path.display())).next(next))
 }
 
 /// Splits what was asked for as a name into a folder and a name below it. A name that leads up or

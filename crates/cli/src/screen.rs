@@ -41,19 +41,14 @@ enum Face {
 }
 
 impl Screen {
-    /// A screen as wanted. `stdout_is_the_file` keeps a terminal that the file itself goes to from being
+    /// A screen as wanted, for a board without downloads yet. A terminal that the file itself goes to is not
     /// drawn on.
-    pub(crate) fn new(
-        output: Output,
-        dry_run: bool,
-        stdout_is_the_file: bool,
-        environment: &Environment,
-    ) -> Self {
+    pub(crate) fn new(output: Output, board: Board, environment: &Environment) -> Self {
         let terminal = io::stderr().is_terminal();
         let style = Style::new(output.color, terminal, environment);
         let drawable = terminal
             && environment.text("TERM") != Some("dumb")
-            && !(stdout_is_the_file && io::stdout().is_terminal());
+            && !(board.to_stdout && io::stdout().is_terminal());
         let face = if output.json {
             Face::Json { last: None }
         } else if output.quiet {
@@ -63,9 +58,6 @@ impl Screen {
         } else {
             Face::Plain(Plain::default())
         };
-        let mut board = Board::default();
-        board.dry_run = dry_run;
-        board.to_stdout = stdout_is_the_file;
         Self {
             board,
             face,
@@ -119,6 +111,13 @@ impl Screen {
             self.json(&json::event(job, event));
         }
         for said in self.board.event(job, event, self.start.elapsed()) {
+            self.say(said);
+        }
+    }
+
+    /// Ends a download whose bytes went to standard output, which nobody reads any more.
+    pub(crate) fn reader_left(&mut self, job: u64) {
+        if let Some(said) = self.board.reader_left(job) {
             self.say(said);
         }
     }

@@ -1,6 +1,7 @@
 //! Ctrl-C and its relatives: the first asks to stop and save, the second ends the program at once.
 
 use crate::trouble::Trouble;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
@@ -12,6 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 pub(crate) const SIGPIPE: u8 = 13;
 
 const STOPPING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Whether standard output is a pipe or socket that nobody reads any more.
+pub(crate) fn nobody_reads_stdout() -> bool {
+    let stdout = io::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    poll(&mut asked, Some(&Timespec::default())).is_ok() && asked[0].revents().intersects(gone)
+}
 
 /// Remembers which signal asked to stop.
 #[derive(Clone, Debug, Default)]

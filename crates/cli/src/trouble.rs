@@ -49,7 +49,7 @@ impl From<Failure> for Trouble {
         Self {
             exit: Exit::of_failure(&failure),
             word: failure.code.word(),
-            next: Some(advice(failure.code).to_owned()),
+            next: Some(advice(&failure).to_owned()),
             message: failure.message,
         }
     }
@@ -74,8 +74,17 @@ pub(crate) fn in_words(error: &io::Error) -> String {
 /// What is true of a command that is run again only when something was kept.
 pub(crate) const GOES_ON: &str = ": it goes on from what is here";
 
-/// What to do next about a failure of this kind, as a sentence.
-pub(crate) fn advice(code: Code) -> &'static str {
+/// What to do next about a failure, as a sentence.
+pub(crate) fn advice(failure: &Failure) -> &'static str {
+    match failure.code {
+        Code::TlsFailed if failure.message.contains("is not TLS") => {
+            "What answers there does not speak TLS; perhaps the link should begin with http://."
+        }
+        code => usual_advice(code),
+    }
+}
+
+fn usual_advice(code: Code) -> &'static str {
     match code {
         Code::ResolveFailed => {
             "Check the spelling of the host and the network, then run the same command again."
@@ -158,10 +167,18 @@ mod tests {
     #[test]
     fn every_failure_says_what_to_do_next() {
         for code in Code::ALL {
-            let advice = advice(*code);
+            let advice = usual_advice(*code);
             assert_eq!(advice.contains("goes on from what is here"), advice.contains(GOES_ON), "{code}");
             assert!(advice.ends_with('.') && advice.len() > 20, "{code}: {advice}");
         }
+    }
+
+    #[test]
+    fn who_asks_a_plain_server_for_tls_is_told_of_http() {
+        let plain = Failure::new(Code::TlsFailed, "h: what it sent is not TLS (InvalidContentType)");
+        assert!(advice(&plain).contains("begin with http://"));
+        let other = Failure::new(Code::TlsFailed, "h: the server refused: it said HandshakeFailure");
+        assert!(advice(&other).contains("another mirror"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::files;
 use crate::json::{self, Found};
 use crate::progress::{self, Terminal};
-use crate::requests::read_checksums;
+use crate::requests::{digest_for, read_checksums};
 use crate::screen::lines;
 use crate::signals::SIGPIPE;
 use crate::style::{Style, Tone, cut, harmless};
@@ -153,13 +153,7 @@ fn expectations(args: &VerifyArgs) -> Result<Vec<Expected>, Trouble> {
         if named {
             for expected in &mut all {
                 let name = expected.path.to_string_lossy();
-                let entry = known.find(&name).ok_or_else(|| {
-                    Trouble::usage(format!(
-                        "{} has no digest for {name:?}, or two that differ",
-                        path.display()
-                    ))
-                })?;
-                expected.digests.push(entry.digest.clone());
+                expected.digests.push(digest_for(&known, path, &name)?);
             }
         } else {
             for entry in known.entries {

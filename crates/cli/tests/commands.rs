@@ -52,6 +52,11 @@ fn wrong_usage_ends_with_2_and_says_what_to_do_on_standard_error() {
         (&["--no-such-option", "http://h/a"], "unexpected argument '--no-such-option'"),
         (&["--cookies", "none-here", "http://h/a"], "none-here cannot be read"),
         (&["verify", "a"], "there is nothing to compare the files with [usage]"),
+        (&["-c", "http://h/a"], "tip: leave it out: the same command goes on from what is here by itself"),
+        (
+            &["-O", "http://h/a"],
+            "tip: the file gets the name of the link or the server; -o NAME gives it another",
+        ),
         (&["man", "nothing"], "there is no manual page tidegate-nothing [usage]\n  There are pages for: "),
     ];
     for (words, text) in table {
@@ -107,6 +112,8 @@ fn help_has_headings_defaults_and_examples() {
     }
     assert!(said.out.lines().all(|line| line.chars().count() <= 110), "{}", said.out);
     let top = say(&["--help"]);
+    assert_eq!(say(&["help"]).out, top.out);
+    assert_eq!(say(&["help", "get"]).out, said.out);
     assert!(top.out.contains("tidegate URL") && top.out.contains("verify"), "{}", top.out);
     assert!(say(&["--version"]).out.starts_with("tidegate "));
 }
@@ -200,6 +207,9 @@ fn verify_tells_right_from_wrong_by_its_exit_code() {
     write("abd", "abd");
     write("SUMS", &format!("{}  abc\n", ABC.trim_start_matches("sha-256=")));
     write("BOTH", &format!("{0}  abc\n{0}  abd\n", ABC.trim_start_matches("sha-256=")));
+    let hex = ABC.trim_start_matches("sha-256=");
+    write("MANY", &["a", "b", "c", "d"].map(|name| format!("{hex}  {name}\n")).concat());
+    write("TWO", &format!("{hex}  abd\n{}  abd\n", "0".repeat(64)));
     write("GONE", &format!("{}  nothing\n", ABC.trim_start_matches("sha-256=")));
     let metalink = |size: u64| {
         format!(
@@ -220,7 +230,9 @@ fn verify_tells_right_from_wrong_by_its_exit_code() {
         ),
         (&["--checksum-file", "SUMS"], 0, "abc: right"),
         (&["abc", "--checksum-file", "SUMS"], 0, "abc: right"),
-        (&["abd", "--checksum-file", "SUMS"], 2, "SUMS has no digest for \"abd\""),
+        (&["abd", "--checksum-file", "SUMS"], 2, "SUMS has no digest for \"abd\" [usage]\n  It lists abc.\n"),
+        (&["abd", "--checksum-file", "MANY"], 2, "  It lists a, b, c and 1 more.\n"),
+        (&["abd", "--checksum-file", "TWO"], 2, "TWO has two digests for \"abd\" that differ [usage]"),
         (&["--checksum-file", "BOTH"], 4, "abd: wrong"),
         (&["--checksum-file", "GONE"], 1, "nothing: cannot be read"),
         (&["-M", "abc.meta4"], 0, "abc: right"),

@@ -155,6 +155,63 @@ fn of_many_files_the_last_line_says_how_many_failed() {
     assert!(said(&output).ends_with("it may have moved or expired.\n"), "{}", said(&output));
 }
 
+#[test]
+fn a_reader_of_standard_output_that_has_seen_enough_is_no_failure_of_a_disk() {
+    let origin =
+        Origin::builder().resource("/a.bin", Resource::new(Body::random(10, 16 << 20))).start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let url = origin.url("/a.bin");
+    for (words, text) in [
+        (&["-o", "-"][..], "a.bin: stopped, since nobody reads standard output any more\n"),
+        (
+            &["-o", "-", "--when-full", "wait"],
+            "a.bin: stopped, since nobody reads standard output any more\n",
+        ),
+        (&["-q", "-o", "-"], ""),
+    ] {
+        let mut child = program::command(folder.path(), &[words, &[&url]].concat()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(&output), Some(141), "{words:?}: {output:?}");
+        assert!(said(&output).ends_with(text) && !said(&output).contains("disk"), "{words:?}: {output:?}");
+        assert!(!text.is_empty() || said(&output).is_empty(), "{output:?}");
+    }
+    assert_eq!(names(folder.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_dry_run_says_what_could_be_fetched_and_claims_no_more() {
+    let origin = Origin::builder().resource("/a", Resource::new(Body::random(11, 9))).start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), &["--dry-run", "-d", "r", &origin.url("/a"), &origin.url("/gone")]);
+    assert_eq!(code(&output), Some(1), "{output:?}");
+    let text = said(&output);
+    assert!(text.contains("a: would be called r/a, if that is free\n"), "{text}");
+    assert!(text.ends_with("\n1 of 2 could be fetched, 1 could not (see above)\n"), "{text}");
+}
+
+#[test]
+fn a_name_that_the_checksum_file_lacks_is_told_with_those_that_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("SUMS"), format!("{}  a.bin\n", "0".repeat(64))).unwrap();
+    let output = run(folder.path(), &["--checksum-file", "SUMS", "-o", "newname", "http://h.invalid/a.bin"]);
+    assert_eq!(code(&output), Some(2), "{output:?}");
+    let told =
+        "SUMS has no digest for \"newname\" [usage]\n  It lists a.bin. Or give the digest with --checksum";
+    assert!(said(&output).contains(told), "{}", said(&output));
+}
+
+#[test]
+fn a_file_and_the_source_of_a_manual_page_are_not_for_a_terminal() {
+    let origin = Origin::builder().resource("/a.bin", Resource::new(Body::random(12, 9))).start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let text = on_a_terminal(folder.path(), 200, &["-o", "-", &origin.url("/a.bin")]).join("\n");
+    assert!(text.contains("-o - would write the file to this terminal"), "{text}");
+    assert_eq!(origin.counters().requests, 0);
+    let text = on_a_terminal(folder.path(), 200, &["man", "get"]).join("\n");
+    assert!(text.ends_with("to read it: tidegate man get | man -l -"), "{text}");
+}
+
 /// Runs the program on a terminal of so many columns, and tells the lines that it wrote there.
 fn on_a_terminal(folder: &Path, columns: u16, words: &[&str]) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_tidegate");

@@ -26,6 +26,8 @@ pub(crate) struct Board {
     pub(crate) dry_run: bool,
     /// The bytes go out and stay nowhere.
     pub(crate) to_stdout: bool,
+    /// When this machine lacks something (room on the disk, mostly), that is waited for.
+    pub(crate) waits_for_machine: bool,
 }
 
 /// One download that is not finished.
@@ -98,9 +100,13 @@ impl Board {
     /// Takes in what an engine tells. `now` is the time since the start of the run.
     pub(crate) fn progress(&mut self, job: u64, mut progress: Progress) {
         let Some(row) = self.rows.get_mut(&job) else { return };
-        if !matches!(progress.phase, Phase::Queued | Phase::Probing | Phase::Waiting { .. }) {
-            // It goes on, so what was missing is there now.
+        let goes_on = matches!(progress.phase, Phase::Proving | Phase::Fetching | Phase::Verifying);
+        if goes_on && self.waits_for_machine {
+            // So what was missing is there now.
             row.lacks = None;
+        }
+        if row.lacks.is_some() && !self.waits_for_machine {
+            progress.phase = Phase::Paused;
         }
         if let (Phase::Probing, Some(failure)) = (&progress.phase, &row.lacks) {
             // The server has answered, and its answer waits: that is no asking.
@@ -113,7 +119,16 @@ impl Board {
     /// Takes in what happened, and says what a person should know of it.
     pub(crate) fn event(&mut self, job: u64, event: &EventKind, now: Duration) -> Vec<Said> {
         let Some(row) = self.rows.get_mut(&job) else { return Vec::new() };
-        let said = row.event(event, now, self.dry_run, self.to_stdout);
+        let said = match event {
+            EventKind::Waiting { failure, .. }
+                if matches!(failure.remedy, Remedy::Wait { .. }) && !self.waits_for_machine =>
+            {
+                // It stops for this, and the reason is told when it has.
+                row.lacks = Some(failure.clone());
+                Vec::new()
+            }
+            _ => row.event(event, now, self.dry_run, self.to_stdout),
+        };
         match event {
             EventKind::Completed { .. } => {
                 self.done += 1;
@@ -129,6 +144,13 @@ impl Board {
             _ => {}
         }
         said
+    }
+
+    /// The one who read standard output has gone, and a download with it. Says so.
+    pub(crate) fn reader_left(&mut self, job: u64) -> Option<Said> {
+        let row = self.rows.remove(&job)?;
+        let text = format!("{}: stopped, since nobody reads standard output any more", row.name);
+        Some(Said::new(Tone::Dim, Weight::Usual, text))
     }
 
     /// The downloads that have begun and are not finished, in the order they were asked for.
@@ -159,17 +181,22 @@ impl Row {
                 self.resumed = *resumed_from;
                 match resumed_from {
                     0 => dim(Weight::Verbose, format!("{name}: begins")),
-                    bytes => dim(
-                        Weight::Log,
-                        format!("{name}: goes on, {} are here from before", show_size(*bytes)),
-                    ),
+                    bytes => dim(Weight::Log, format!("{name}: {} are here from before", show_size(*bytes))),
                 }
             }
             EventKind::Identified { url, length, resumable, .. } => {
                 self.length = *length;
                 let length = length.map_or_else(|| "unknown length".to_owned(), show_size);
-                let cannot = if *resumable { "" } else { "; an interruption would begin it again" };
-                let weight = if dry_run { Weight::Usual } else { Weight::Log };
+                let again = !*resumable && self.resumed > 0;
+                let cannot = match *resumable {
+                    true => "",
+                    false if again => {
+                        "; it cannot be fetched from its middle: all of it comes again, and what is here is only \
+                         compared with it"
+                    }
+                    false => "; an interruption would begin it again",
+                };
+                let weight = if dry_run || again { Weight::Usual } else { Weight::Log };
                 dim(weight, harmless(&format!("{name}: {length} from {url}{cannot}")))
             }
             EventKind::Named { path } => {
@@ -178,8 +205,11 @@ impl Row {
                 if self.name == name && !dry_run {
                     return Vec::new();
                 }
-                let weight = if dry_run { Weight::Usual } else { Weight::Verbose };
-                dim(weight, format!("{name}: will be {}", shown_path(path)))
+                if dry_run {
+                    let text = format!("{name}: would be called {}, if that is free", shown_path(path));
+                    return dim(Weight::Usual, text);
+                }
+                dim(Weight::Verbose, format!("{name}: will be {}", shown_path(path)))
             }
             EventKind::Checkpointed { .. } => Vec::new(),
             EventKind::Waiting { failure, retry_in } => {
@@ -214,8 +244,9 @@ impl Row {
                 };
                 dim(Weight::Usual, format!("{name}: {text}"))
             }
-            EventKind::Completed { length, .. } if dry_run => {
-                let text = format!("{name}: could be fetched, {}", show_size(*length));
+            EventKind::Completed { .. } if dry_run => {
+                let length = self.length.map_or_else(|| "unknown length".to_owned(), show_size);
+                let text = format!("{name}: could be fetched, {length}");
                 vec![Said::new(Tone::Good, Weight::Usual, text)]
             }
             EventKind::Completed { path, length, proof, already, received } => {
@@ -301,8 +332,8 @@ fn believed(proof: Proof) -> &'static str {
 pub(crate) fn failed(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
     let text = format!("{name}: {}", reason(failure));
     match kept {
-        0 => vec![bad(text), next(&advice(failure.code).replace(GOES_ON, ""))],
-        _ => vec![bad(format!("{text}; {} are kept", show_size(kept))), next(advice(failure.code))],
+        0 => vec![bad(text), next(&advice(failure).replace(GOES_ON, ""))],
+        _ => vec![bad(format!("{text}; {} are kept", show_size(kept))), next(advice(failure))],
     }
 }
 
@@ -314,7 +345,7 @@ fn wrong_whole(name: &str, failure: &Failure, kept: u64) -> Vec<Said> {
         show_size(kept)
     );
     let text = format!("{name}: {}; it did not get its name", reason(failure));
-    vec![bad(text), next(advice(failure.code)), next(&stay)]
+    vec![bad(text), next(advice(failure)), next(&stay)]
 }
 
 fn bad(text: String) -> Said {
@@ -381,6 +412,22 @@ mod tests {
         board
     }
 
+    fn progress(phase: Phase) -> Progress {
+        Progress {
+            id: tidegate_core::DownloadId(1),
+            phase,
+            have: 512,
+            received: 512,
+            length: None,
+            speed: 0,
+            left: None,
+            connections: 1,
+            segments: Vec::new(),
+            map: Vec::new(),
+            requests: 1,
+        }
+    }
+
     fn texts(said: &[Said]) -> Vec<&str> {
         said.iter().map(|s| s.text.as_str()).collect()
     }
@@ -393,7 +440,7 @@ mod tests {
     fn bytes_from_before_are_told_apart() {
         let mut board = board();
         let said = board.event(1, &EventKind::Started { resumed_from: 1 << 20 }, SECOND);
-        assert_eq!(texts(&said), ["a.iso: goes on, 1.0 MiB are here from before"]);
+        assert_eq!(texts(&said), ["a.iso: 1.0 MiB are here from before"]);
         let said = board.event(1, &completed(Proof::Validator, false, 2 << 20), 3 * SECOND);
         assert_eq!(
             texts(&said),
@@ -488,14 +535,21 @@ mod tests {
         let mut board = board();
         let failure = Failure::new(Code::DiskFull, "there is no room on /data");
         let waits = EventKind::Waiting { failure, retry_in: SECOND };
-        board.event(1, &waits, SECOND);
+        // It does not wait, so that is not said; and what it does until it has stopped changes nothing.
+        assert_eq!(texts(&board.event(1, &waits, SECOND)), Vec::<&str>::new());
+        for phase in [Phase::Fetching, Phase::Paused] {
+            board.progress(1, progress(phase));
+            assert_eq!(board.active().next().unwrap().1.progress.as_ref().unwrap().phase, Phase::Paused);
+        }
         let said = board.event(1, &EventKind::Paused { have: 512 }, SECOND);
         assert_eq!(said[0].text, "a.iso: there is no room on /data [disk-full]; 512 B are kept");
+        assert!(said[1].text.contains("run the same command again"), "{said:?}");
         assert_eq!(said[0].weight, Weight::Always);
 
-        // When there was room again it is not the reason any more.
-        let mut board = self::board();
-        board.event(1, &waits, SECOND);
+        // When it is waited for and there was room again, it is not the reason any more.
+        let mut board = Board { waits_for_machine: true, ..self::board() };
+        let said = board.event(1, &waits, SECOND);
+        assert_eq!(texts(&said), ["a.iso: waiting 1 s: there is no room on /data [disk-full]"]);
         board.event(1, &EventKind::Named { path: "./a.iso".into() }, SECOND);
         let said = board.event(1, &EventKind::Paused { have: 512 }, SECOND);
         assert_eq!(texts(&said), ["a.iso: stopped, 512 B are kept"]);
@@ -522,7 +576,13 @@ mod tests {
     fn a_dry_run_does_not_claim_to_have_fetched() {
         let mut board = Board { dry_run: true, ..board() };
         let path = "./b.iso".into();
-        assert_eq!(texts(&board.event(1, &EventKind::Named { path }, SECOND)), ["a.iso: will be b.iso"]);
+        assert_eq!(
+            texts(&board.event(1, &EventKind::Named { path }, SECOND)),
+            ["a.iso: would be called b.iso, if that is free"]
+        );
+        let url = "http://h/a.iso".to_owned();
+        let length = Some(1 << 20);
+        board.event(1, &EventKind::Identified { url, length, resumable: true, content_type: None }, SECOND);
         let event = EventKind::Completed {
             path: None,
             length: 1 << 20,
@@ -531,6 +591,24 @@ mod tests {
             received: 0,
         };
         assert_eq!(texts(&board.event(1, &event, SECOND)), ["b.iso: could be fetched, 1.0 MiB"]);
+    }
+
+    #[test]
+    fn what_must_be_fetched_again_is_told_once_that_is_known() {
+        let mut board = board();
+        board.event(1, &EventKind::Started { resumed_from: 1 << 20 }, SECOND);
+        let url = "http://h/a.iso".to_owned();
+        let length = Some(3 << 20);
+        let event = EventKind::Identified { url, length, resumable: false, content_type: None };
+        let said = board.event(1, &event, SECOND);
+        assert_eq!(
+            texts(&said),
+            [
+                "a.iso: 3.0 MiB from http://h/a.iso; it cannot be fetched from its middle: all of it comes again, and \
+                 what is here is only compared with it"
+            ]
+        );
+        assert_eq!(said[0].weight, Weight::Usual);
     }
 
     #[test]

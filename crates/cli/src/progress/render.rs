@@ -65,7 +65,8 @@ pub(crate) fn total(board: &Board) -> String {
 /// The same without its last parts where there is no room for them: a figure is told whole or not at all.
 fn total_within(board: &Board, width: usize) -> String {
     let active = board.active().count();
-    let mut parts = vec![format!("{} of {} done", board.done, board.total)];
+    let done = if board.dry_run { "could be fetched" } else { "done" };
+    let mut parts = vec![format!("{} of {} {done}", board.done, board.total)];
     for (count, what) in [(board.failed, "failed"), (active, "active"), (board.queued(), "waiting")] {
         if count > 0 {
             parts.push(format!("{count} {what}"));
@@ -298,6 +299,7 @@ mod tests {
     fn a_wait_for_room_is_not_shown_as_asking_the_server() {
         let mut board = board(&[("a.iso", progress(Phase::Probing, 0, None, 0, None))], 0);
         let failure = Failure::new(Code::DiskFull, "there is no room on /data");
+        board.waits_for_machine = true;
         board.event(0, &EventKind::Waiting { failure, retry_in: Duration::from_secs(1) }, Duration::ZERO);
         board.progress(0, progress(Phase::Probing, 0, None, 0, None));
         let lines = render(&board, 80, 24, false, Style::PLAIN);

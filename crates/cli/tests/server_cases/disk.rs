@@ -60,6 +60,8 @@ fn tc_37_a_full_disk_stops_at_once_keeps_all_and_goes_on_when_there_is_room() {
         assert_eq!(ended.code, 0, "{ended:?}");
         assert!(ended.says("first: 3") || ended.says("first: 1"), "{ended:?}");
         assert!(ended.says("[disk-full]") && ended.says("second: 0"), "{ended:?}");
+        // It does not wait, and says what to do.
+        assert!(!ended.says("waiting") && ended.says("Make room, then run the same command"), "{ended:?}");
         let first = std::fs::read_to_string(place.path("kept/names")).unwrap();
         assert!(first.lines().all(|name| name.ends_with(".part") || name.ends_with(".part.tide")), "{first}");
         assert!(place.holds("kept/file.bin", &b()));
