@@ -527,7 +527,17 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// As [`Writer::read`], by way of this thread's pipe, and at most `most` bytes.
+    /// How many bytes from here on may still go into the file unseen. Asked again right before they do: while
+    /// this fetch waited, another may have brought them, or the end may have been moved.
+    fn missing(&self) -> usize {
+        let Here::Missing(gap) = self.shared.writing(|| self.target.here(self.at)) else { return 0 };
+        let end = self.job.cell.end.load(Ordering::Relaxed);
+        let count = gap.min(end).min(self.announced_end).saturating_sub(self.at);
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
+    /// As [`Writer::read`], by way of this thread's pipe, and at most `most` bytes: fewer if fewer are missing by
+    /// then, and none, with nothing decided, if none are.
     async fn splice(
         &mut self,
         stream: &mut Stream,
@@ -542,12 +552,17 @@ impl<'a> Writer<'a> {
             };
             loop {
                 ready!(socket.poll_read_ready(cx))?;
+                let wanted = most.min(allowed).min(self.missing());
+                if wanted == 0 {
+                    self.limit.give_back(allowed);
+                    return Poll::Ready(Ok(ControlFlow::Continue(Ok(()))));
+                }
                 let moved = with_buffers(|buffers| {
                     let pipe = match buffers.pipe.take() {
                         Some(pipe) => pipe,
                         None => Pipe::new()?,
                     };
-                    let fill = || pipe.fill(socket.as_fd(), most.min(allowed));
+                    let fill = || pipe.fill(socket.as_fd(), wanted);
                     let count = match socket.try_io(Interest::READABLE, fill) {
                         Ok(count) => count,
                         Err(error) => {
