@@ -78,8 +78,16 @@ impl From<Failure> for Ending {
 
 /// What the control thread wants next of the side that lands.
 enum Wish {
-    Prepare(Box<Preparation>),
-    Learned(Identity),
+    Prepare {
+        preparation: Box<Preparation>,
+        /// How often the part was doubted when this was decided.
+        doubts: u64,
+    },
+    Learned {
+        identity: Identity,
+        /// As above.
+        doubts: u64,
+    },
     Verify {
         identity: Identity,
         digests: Vec<Digest>,
@@ -228,7 +236,7 @@ impl Download {
         let mut asked = 0;
         loop {
             match self.next_wish(Duration::from_secs(60)) {
-                Wish::Prepare(preparation) => {
+                Wish::Prepare { preparation, .. } => {
                     if let Some(failure) = preparation.restart.filter(|_| stream.written() > 0) {
                         let message =
                             format!("{}; what went to standard output cannot be taken back", failure.message);
@@ -281,7 +289,7 @@ impl Download {
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }),
                 Wish::End => return Err(Ending::Told(EventKind::Stopped { kept: stream.written() })),
-                Wish::Learned(identity) => self.check_size(identity.length)?,
+                Wish::Learned { identity, .. } => self.check_size(identity.length)?,
                 Wish::Save => {}
             }
         }
@@ -295,7 +303,7 @@ impl Download {
         let mut asked = 0;
         loop {
             match self.next_wish(Duration::from_secs(60)) {
-                Wish::Prepare(preparation) => {
+                Wish::Prepare { preparation, .. } => {
                     let Preparation { identity, url, resumable, content_type, disposition, .. } =
                         *preparation;
                     self.tell_identified(&identity, &url, resumable, content_type.as_ref());
@@ -328,7 +336,7 @@ impl Download {
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::End => return Err(Ending::Stopped),
                 Wish::Paused => self.tell(EventKind::Paused { have: 0 }),
-                Wish::Learned(_) | Wish::Verify { .. } | Wish::Save => {}
+                Wish::Learned { .. } | Wish::Verify { .. } | Wish::Save => {}
             }
         }
     }
@@ -442,8 +450,8 @@ impl Download {
                 Ok(ToCold::Release { target, returned }) => self.take_back(target, returned),
                 Ok(ToCold::Turn(turn)) => self.turn.set(turn),
                 Ok(ToCold::Tell(kind)) => self.tell(kind),
-                Ok(ToCold::Prepare(preparation)) => return Wish::Prepare(preparation),
-                Ok(ToCold::Learned(identity)) => return Wish::Learned(identity),
+                Ok(ToCold::Prepare { preparation, doubts }) => return Wish::Prepare { preparation, doubts },
+                Ok(ToCold::Learned { identity, doubts }) => return Wish::Learned { identity, doubts },
                 Ok(ToCold::Verify { identity, digests, proof, received }) => {
                     return Wish::Verify { identity, digests, proof, received };
                 }

@@ -372,8 +372,14 @@ impl Control {
                     live.cell.end.store(at, Ordering::Relaxed);
                 }
             }
-            Action::Prepare(preparation) => self.ask(id, ToCold::Prepare(preparation)),
-            Action::Learned(identity) => self.tell(id, ToCold::Learned(identity)),
+            Action::Prepare(preparation) => {
+                let doubts = self.hot(id).map_or(0, |hot| hot.target.doubts());
+                self.ask(id, ToCold::Prepare { preparation, doubts });
+            }
+            Action::Learned(identity) => {
+                let doubts = self.hot(id).map_or(0, |hot| hot.target.doubts());
+                self.tell(id, ToCold::Learned { identity, doubts });
+            }
             Action::Verify { identity, digests, proof } => {
                 let received = self.hot(id).map_or(0, |hot| hot.transfer.received());
                 self.ask(id, ToCold::Verify { identity, digests, proof, received });

@@ -63,6 +63,12 @@ pub enum WriteError {
 pub enum Basis {
     /// What the checkpoint recorded, which is of this same version.
     Recorded,
+    /// What this run has put into the part so far, for an identity that was decided upon when it had been
+    /// doubted so often ([`PartFile::doubts`]).
+    Continued {
+        /// How often.
+        doubts: u64,
+    },
     /// These bytes, which lie in the part and were proved to be of this version.
     Proved(SpanSet),
     /// Nothing: whatever is in the part is dropped.
@@ -84,6 +90,9 @@ pub struct PartFile<D = OsDisk> {
     /// 0 until begun.
     version: AtomicU64,
     have_total: AtomicU64,
+    /// How often bytes were announced that the validator on record does not speak for. Changed only while
+    /// the map is held.
+    doubts: AtomicU64,
     /// As `Map::failed`, for those that do not take the map.
     failed: AtomicBool,
 }
@@ -207,6 +216,7 @@ impl<D: Disk> PartFile<D> {
             map: Mutex::new(map),
             version: AtomicU64::new(0),
             have_total: AtomicU64::new(0),
+            doubts: AtomicU64::new(0),
             failed: AtomicBool::new(false),
         }
     }
@@ -223,9 +233,12 @@ impl<D: Disk> PartFile<D> {
         // First, so that even when this fails nothing more is taken of what was fetched before.
         let version = Version(self.version.fetch_add(1, Ordering::AcqRel) + 1);
         match basis {
-            Basis::Recorded => {
+            Basis::Recorded | Basis::Continued { .. } => {
                 let mut map = self.live_map()?;
-                map.about.identity.clone_from(identity);
+                map.about.identity = match basis {
+                    Basis::Continued { doubts } => self.unless_doubted_since(doubts, identity),
+                    Basis::Recorded | Basis::Proved(_) | Basis::Nothing => identity.clone(),
+                };
                 map.about.key.clone_from(&self.key);
                 map.about.done = None;
                 map.changed = true;
@@ -389,18 +402,21 @@ impl<D: Disk> PartFile<D> {
     }
 
     /// More is known of the same version (its length, a validator), or it was proved that an identity
-    /// that reads differently is the same version. The bytes are kept.
+    /// that reads differently is the same version. The bytes are kept. `doubts` is what
+    /// [`PartFile::doubts`] said when that was decided: of bytes that came to be doubted since, it does not
+    /// speak, and then its validator is not recorded.
     ///
     /// # Errors
     /// When the disk fails.
-    pub fn set_identity(&self, identity: &Identity) -> io::Result<()> {
+    pub fn set_identity(&self, identity: &Identity, doubts: u64) -> io::Result<()> {
         let _cycle = lock(&self.cycle);
         {
             let mut map = self.live_map()?;
-            if map.about.identity == *identity {
+            let identity = self.unless_doubted_since(doubts, identity);
+            if map.about.identity == identity {
                 return Ok(());
             }
-            map.about.identity.clone_from(identity);
+            map.about.identity.clone_from(&identity);
             map.changed = true;
             if let Some(beyond) = identity.length.and_then(|length| Span::new(length, u64::MAX)) {
                 map.have.remove(beyond);
@@ -416,10 +432,26 @@ impl<D: Disk> PartFile<D> {
     /// now on, and so whatever names those bytes, does not name it. Nothing for another version.
     pub fn doubt(&self, version: Version) {
         let mut map = lock(&self.map);
-        if version == self.version() && map.about.identity != map.about.identity.weakened() {
-            map.about.identity = map.about.identity.weakened();
+        if version != self.version() {
+            return;
+        }
+        // Also where nothing strong is on record: it may have been decided upon, and be on its way here.
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+        let weakened = map.about.identity.weakened();
+        if map.about.identity != weakened {
+            map.about.identity = weakened;
             map.changed = true;
         }
+    }
+
+    /// How often there was a doubt so far. Waits for nobody.
+    pub fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Acquire)
+    }
+
+    /// What may be recorded of an identity that was decided upon at so many doubts. The map must be held.
+    fn unless_doubted_since(&self, doubts: u64, identity: &Identity) -> Identity {
+        if self.doubts() == doubts { identity.clone() } else { identity.weakened() }
     }
 
     /// Takes spans out of the map, because their bytes turned out wrong. When this returns they are not

@@ -753,3 +753,25 @@ fn long_names_leave_room_for_the_part_and_its_checkpoint() {
     let published = path.file_name().unwrap().to_str().unwrap();
     assert!(published.len() == 255 && published.ends_with("x.zip"));
 }
+
+#[test]
+fn a_validator_that_was_decided_upon_before_a_doubt_is_not_recorded_after_it() {
+    let dir = dir();
+    let strong = identity(2 * MIB, "\"x\"");
+    let mut landing = open(&dir, "a", "http://h/a");
+    let version = begin(&mut landing, &strong.weakened(), "a", Basis::Nothing);
+    let part = std::sync::Arc::clone(landing.part());
+    let decided = part.doubts();
+    part.doubt(version);
+    part.set_identity(&strong, decided).unwrap();
+    assert_eq!(part.identity(), strong.weakened());
+    begin(&mut landing, &strong, "a", Basis::Continued { doubts: decided });
+    assert_eq!(part.identity(), strong.weakened());
+    part.set_identity(&strong, part.doubts()).unwrap();
+    assert_eq!(part.identity(), strong);
+    // Whoever still fetches what was begun before writes nothing that could be doubted.
+    let decided = part.doubts();
+    part.doubt(version);
+    part.set_identity(&strong, decided).unwrap();
+    assert_eq!(part.identity(), strong);
+}

@@ -310,7 +310,7 @@ fn live(from: &Sim, seed: u64, steps: u64, lie: Option<Lie>) -> Vec<Op> {
             }
             15 if dice.one_in(2) => {
                 let more = Identity { last_modified: Some(step as i64), ..identity_of(truth.version) };
-                part.set_identity(&more).map_err(WriteError::from)
+                part.set_identity(&more, part.doubts()).map_err(WriteError::from)
             }
             16 if dice.one_in(4) => {
                 truth.restarting = true;

@@ -119,12 +119,12 @@ impl<'a> FileSide<'a> {
     pub(super) fn follow(&mut self) -> Result<EventKind, Ending> {
         loop {
             match self.download.next_wish(WRITEBACK_EVERY) {
-                Wish::Prepare(preparation) => {
-                    if let Some(done) = self.prepare(&preparation)? {
+                Wish::Prepare { preparation, doubts } => {
+                    if let Some(done) = self.prepare(&preparation, doubts)? {
                         return Ok(done);
                     }
                 }
-                Wish::Learned(identity) => self.learned(&identity)?,
+                Wish::Learned { identity, doubts } => self.learned(&identity, doubts)?,
                 Wish::Verify { identity, digests, proof, received } => {
                     if let Some(done) = self.verify(&identity, digests, proof, received)? {
                         return Ok(done);
@@ -174,7 +174,7 @@ impl<'a> FileSide<'a> {
     }
 
     /// The server has told which file it is: makes the part ready for it, before its first byte.
-    fn prepare(&mut self, preparation: &Preparation) -> Result<Option<EventKind>, Ending> {
+    fn prepare(&mut self, preparation: &Preparation, doubts: u64) -> Result<Option<EventKind>, Ending> {
         let Preparation { identity, restart, disposition, content_type, url, resumable, unproved, .. } =
             preparation;
         let download = self.download;
@@ -199,8 +199,8 @@ impl<'a> FileSide<'a> {
         let (identity, basis) = match (&self.found, restart) {
             // Asked once more for the same version, since a pause came before the answer: what was made
             // ready stays so.
-            (_, None) if self.ready && *unproved => (part.identity(), Basis::Recorded),
-            (_, None) if self.ready => (identity.clone(), Basis::Recorded),
+            (_, None) if self.ready && *unproved => (part.identity(), Basis::Continued { doubts }),
+            (_, None) if self.ready => (identity.clone(), Basis::Continued { doubts }),
             (_, Some(_)) | (Found::Nothing, _) => (identity.clone(), Basis::Nothing),
             // Until the bytes are proved to be of this version, the record must not say so; nor may it
             // go on naming the old one, since bytes of this answer may come to lie beside them.
@@ -252,11 +252,11 @@ impl<'a> FileSide<'a> {
         EventKind::Completed { path, length, proof, already: true, received: 0 }
     }
 
-    fn learned(&mut self, identity: &Identity) -> Result<(), Failure> {
+    fn learned(&mut self, identity: &Identity, doubts: u64) -> Result<(), Failure> {
         self.download.check_size(identity.length)?;
         let path = self.landing.part_path();
         let part = self.landing.part();
-        part.set_identity(identity).map_err(|e| disk_failure("save", &path, &e))?;
+        part.set_identity(identity, doubts).map_err(|e| disk_failure("save", &path, &e))?;
         if let Some(length) = identity.length {
             part.reserve(length, self.download.request.options.preallocate)
                 .map_err(|e| disk_failure("reserve room for", &path, &e))?;
@@ -377,7 +377,8 @@ impl<'a> FileSide<'a> {
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::GiveUp(failure) => return Err(failure.into()),
                 // What it wanted before the wait began comes again after it.
-                Wish::Prepare(_) | Wish::Learned(_) | Wish::Verify { .. } | Wish::AwaitMachine(_) => {}
+                Wish::Prepare { .. } | Wish::Learned { .. } | Wish::Verify { .. } | Wish::AwaitMachine(_) => {
+                }
             }
         }
     }

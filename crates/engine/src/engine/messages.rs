@@ -101,8 +101,16 @@ pub(crate) enum ToCold {
     Tell(EventKind),
     /// The number of the question that comes next.
     Turn(u64),
-    Prepare(Box<Preparation>),
-    Learned(Identity),
+    Prepare {
+        preparation: Box<Preparation>,
+        /// How often the part was doubted when this was decided.
+        doubts: u64,
+    },
+    Learned {
+        identity: Identity,
+        /// As above.
+        doubts: u64,
+    },
     Verify {
         identity: Identity,
         digests: Vec<Digest>,

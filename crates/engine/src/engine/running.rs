@@ -86,12 +86,12 @@ impl Running {
         self.backlog.retain(|message| match message {
             ToCold::Paused
             | ToCold::Turn(_)
-            | ToCold::Prepare(_)
+            | ToCold::Prepare { .. }
             | ToCold::Verify { .. }
             | ToCold::AwaitMachine(_)
             | ToCold::Tell(EventKind::Paused { .. }) => false,
             ToCold::Tell(_)
-            | ToCold::Learned(_)
+            | ToCold::Learned { .. }
             | ToCold::GiveUp(_)
             | ToCold::Cancel
             | ToCold::End
