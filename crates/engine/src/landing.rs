@@ -23,7 +23,7 @@ use failure::human_bytes;
 use folder::Folder;
 use names::MOST_NUMBERS;
 use origin::Origin;
-use place::{Place, find_place};
+use place::{Place, Whose, find_place};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -167,7 +167,8 @@ impl Landing {
         let adopt = adopt.as_deref().map(open_adopted).transpose()?;
         let (folder, name) = Folder::open(&dir, &name)?;
         let key = RequestKey::of(&url);
-        let place = find_place(&folder, &name, 0, &key, resume, explicit_name)?;
+        let whose = if explicit_name { Whose::Any } else { Whose::Similar };
+        let place = find_place(&folder, &name, 0, &key, resume, whose)?;
         Ok(Self { folder, name, explicit_name, url, resume, adopt, place })
     }
 
@@ -189,7 +190,7 @@ impl Landing {
     pub fn next_part(&mut self) -> Result<(), Failure> {
         let key = RequestKey::of(&self.url);
         let from = self.place.number + 1;
-        self.place = find_place(&self.folder, &self.name, from, &key, self.resume, false)?;
+        self.place = find_place(&self.folder, &self.name, from, &key, self.resume, Whose::Own)?;
         Ok(())
     }
 

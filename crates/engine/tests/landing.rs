@@ -775,3 +775,33 @@ fn a_validator_that_was_decided_upon_before_a_doubt_is_not_recorded_after_it() {
     part.set_identity(&strong, decided).unwrap();
     assert_eq!(part.identity(), strong);
 }
+
+#[test]
+fn a_part_of_another_query_is_never_given_out_to_be_emptied() {
+    let dir = dir();
+    for (id, number) in [(1, ""), (2, ".1")] {
+        let mut landing = open(&dir, "get", &format!("http://h/get?id={id}"));
+        if number == ".1" {
+            landing.next_part().unwrap();
+        }
+        fetch(&mut landing, &identity(2 * MIB, &format!("\"{id}\"")), "get", b"some");
+        assert_eq!(landing.part_path(), dir.path().join(format!("get{number}.part")));
+        landing.keep().unwrap();
+    }
+    let mut third = open(&dir, "get", "http://h/get?id=3");
+    third.next_part().unwrap();
+    assert_eq!((third.part_path(), third.found()), (dir.path().join("get.2.part"), Found::Nothing));
+    third.discard().unwrap();
+    for explicit_name in [false, true] {
+        let anew = LandingRequest {
+            resume: Resume::Never,
+            explicit_name,
+            ..request(&dir, "get", "http://h/get?id=3")
+        };
+        assert_eq!(Landing::open(anew).unwrap().part_path(), dir.path().join("get.2.part"));
+        fs::remove_file(dir.path().join("get.2.part")).unwrap();
+    }
+    // One's own begins anew in its place.
+    let anew = LandingRequest { resume: Resume::Never, ..request(&dir, "get", "http://h/get?id=1") };
+    assert_eq!(Landing::open(anew).unwrap().part_path(), dir.path().join("get.part"));
+}

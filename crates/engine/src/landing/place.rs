@@ -31,6 +31,27 @@ impl Place {
     }
 }
 
+/// Whose parts are taken. All others are left alone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Whose {
+    /// Those of this very link.
+    Own,
+    /// And those of a link that differs in its query alone, to be offered.
+    Similar,
+    /// And those of every other link, to be offered.
+    Any,
+}
+
+impl Whose {
+    fn has(self, link: Link) -> bool {
+        match link {
+            Link::Same => true,
+            Link::OtherQuery => self != Self::Own,
+            Link::Other => self == Self::Any,
+        }
+    }
+}
+
 enum Candidate {
     Free(Box<Place>),
     /// Left alone, for this reason.
@@ -43,13 +64,15 @@ pub(super) fn find_place(
     from: u32,
     key: &RequestKey,
     resume: Resume,
-    take_other_links: bool,
+    whose: Whose,
 ) -> Result<Place, Failure> {
+    // Where what is there counts for nothing, it is wiped: nobody else's is.
+    let whose = if resume == Resume::Never { Whose::Own } else { whose };
     let mut last = ("all numbers were tried", Code::Locked);
     for number in from..=MOST_NUMBERS {
         let (part_name, _) = names::part_names(name, number);
         let failure = |e: io::Error| disk_failure("open", &folder.join(&part_name), &e);
-        match open_place(folder, name, number, key, resume, take_other_links).map_err(failure)? {
+        match open_place(folder, name, number, key, resume, whose).map_err(failure)? {
             Candidate::Free(place) if place.is_offered() => {
                 let own = find_own(folder, name, number + 1, key, resume).map_err(failure)?;
                 return Ok(own.unwrap_or(*place));
@@ -80,8 +103,8 @@ fn find_own(
         if folder.stat(&names::part_names(name, number).0)?.is_none() {
             break;
         }
-        if let Candidate::Free(place) = open_place(folder, name, number, key, resume, false)?
-            && matches!(place.found, Found::Recorded { link: Link::Same, .. })
+        if let Candidate::Free(place) = open_place(folder, name, number, key, resume, Whose::Own)?
+            && matches!(place.found, Found::Recorded { .. })
         {
             return Ok(Some(*place));
         }
@@ -95,11 +118,12 @@ fn open_place(
     number: u32,
     key: &RequestKey,
     resume: Resume,
-    take_other_links: bool,
+    whose: Whose,
 ) -> io::Result<Candidate> {
     // The name may change hands between opening and locking, as another download is published or removed.
     const TRIES: usize = 8;
     const IN_USE: Candidate = Candidate::Taken("another download is using it", Code::Locked);
+    const NOT_OURS: Candidate = Candidate::Taken("it belongs to another download", Code::Locked);
     const UNSAFE: Candidate = Candidate::Taken("it is a link, or not a file of your own", Code::UnsafePart);
     let (part_name, checkpoint_name) = names::part_names(name, number);
     for _ in 0..TRIES {
@@ -151,12 +175,14 @@ fn open_place(
                 (PartFile::blank(disk(None), key.clone(), here), Found::Nothing)
             }
             Some(Ok(decoded)) => {
-                let link = decoded.durable.about.key.compare(key);
-                if link == Link::Other && !take_other_links {
-                    return Ok(Candidate::Taken("it belongs to another download", Code::Locked));
+                if !whose.has(decoded.durable.about.key.compare(key)) {
+                    return Ok(NOT_OURS);
                 }
                 let (part, belief) = PartFile::resume(disk(checkpoint), key.clone(), here, &decoded)?;
                 let link = belief.key.compare(key);
+                if !whose.has(link) {
+                    return Ok(NOT_OURS);
+                }
                 let found = if belief.spans.is_empty() {
                     Found::Nothing
                 } else {
