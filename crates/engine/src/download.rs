@@ -197,7 +197,7 @@ impl Download {
             .file_system()
             .map_err(|e| disk_failure("look at", &file.landing.part_path(), &e))?;
         file.disk = Disk::FileSystem(disk);
-        file.start(self.request.clone());
+        file.start();
         let outcome = file.follow();
         file.close(outcome)
     }

@@ -38,6 +38,8 @@ pub(super) struct FileSide<'a> {
     pub(super) found: Found,
     /// Whose bytes were found, if anybody's that a checkpoint told of.
     link: Option<Link>,
+    /// What is asked for, with what somebody knew better since.
+    request: Request,
     /// The name that the file will have, once the server was heard.
     final_name: Option<OsString>,
     /// It was prepared, so there may be something to save.
@@ -56,22 +58,11 @@ impl<'a> FileSide<'a> {
         explicit_name: bool,
         part_name: PathBuf,
     ) -> Result<Self, Ending> {
-        let (found, link) = match landing.found() {
-            Landed::Nothing => (Found::Nothing, None),
-            // A copied part may lack what its checkpoint says.
-            Landed::Recorded { spans, link, moved: true, .. } => {
-                (Found::Adopted { spans: without_reserved_room(&landing, &spans)? }, Some(link))
-            }
-            // Another link's bytes, for a name that the user chose: whatever that server said of them, a
-            // tag of one host is no word of another. They are proposed for proof.
-            Landed::Recorded { spans, link: Link::Other, .. } => {
-                (Found::Adopted { spans }, Some(Link::Other))
-            }
-            Landed::Recorded { identity, spans, link, .. } => {
-                (Found::Recorded { identity, spans }, Some(link))
-            }
-            Landed::Bare { length, adopted } => (by_content(download, &landing, length, adopted)?, None),
-        };
+        let mut landing = landing;
+        if has_digests(&download.request) && is_offered_in_vain(&landing.found()) {
+            landing.next_part()?;
+        }
+        let (found, link) = what_to_go_on_from(download, &landing)?;
         Ok(Self {
             download,
             landing,
@@ -79,6 +70,7 @@ impl<'a> FileSide<'a> {
             part_name,
             found,
             link,
+            request: download.request.clone(),
             final_name: None,
             ready: false,
             disk: Disk::Nowhere,
@@ -101,7 +93,7 @@ impl<'a> FileSide<'a> {
         let Some(length) = identity.length else { return Ok(None) };
         let options = &self.download.request.options;
         // Digests given now may be others than those of then.
-        if !self.download.request.digests.is_empty() || self.download.request.pieces.is_some() {
+        if has_digests(&self.download.request) {
             return Ok(None);
         }
         match self.landing.begin(&identity, &name, Basis::Recorded, options)? {
@@ -159,11 +151,13 @@ impl<'a> FileSide<'a> {
             let part = self.landing.part();
             self.found = Found::Recorded { identity: part.identity(), spans: part.have() };
         }
-        self.start(request);
+        self.request = request;
+        self.start();
         Ok(())
     }
 
-    pub(super) fn start(&self, request: Request) {
+    pub(super) fn start(&self) {
+        let request = self.request.clone();
         let (id, found, target, disk) = (self.download.id, self.found.clone(), self.target(), self.disk);
         self.download.start(Start { id, request, found, borrowed: self.is_borrowed(), target, disk });
     }
@@ -188,6 +182,13 @@ impl<'a> FileSide<'a> {
             if restart.is_some() {
                 // Another link's bytes, and of another file: they are not ours to spoil.
                 self.landing.next_part()?;
+                self.link = None;
+            } else if *unproved && has_digests(&download.request) {
+                // Nothing would prove them before they are written to.
+                self.landing.next_part()?;
+                (self.found, self.link) = what_to_go_on_from(download, &self.landing)?;
+                self.start();
+                return Ok(None);
             } else if *unproved {
                 // Only read until it is known that they are of this file too.
                 download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref());
@@ -217,7 +218,6 @@ impl<'a> FileSide<'a> {
                 (known, Basis::Proved(spans.clone()))
             }
         };
-        self.link = None;
         download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref());
         download.check_size(preparation.identity.length)?;
         let begun = loop {
@@ -234,6 +234,7 @@ impl<'a> FileSide<'a> {
             return Ok(Some(self.already(begun, identity.length.unwrap_or_default())));
         }
         self.ready = true;
+        self.link = None;
         let folder = self.landing.part_path();
         download.tell(EventKind::Named { path: folder.with_file_name(&name) });
         self.final_name = Some(name);
@@ -254,6 +255,10 @@ impl<'a> FileSide<'a> {
 
     fn learned(&mut self, identity: &Identity, doubts: u64) -> Result<(), Failure> {
         self.download.check_size(identity.length)?;
+        if !self.ready {
+            // It is told again when the part is made ready.
+            return Ok(());
+        }
         let path = self.landing.part_path();
         let part = self.landing.part();
         part.set_identity(identity, doubts).map_err(|e| disk_failure("save", &path, &e))?;
@@ -408,7 +413,7 @@ impl<'a> FileSide<'a> {
 
     /// Leaves the part as the outcome wants it.
     pub(super) fn close(self, outcome: Result<EventKind, Ending>) -> Result<EventKind, Ending> {
-        let have = self.have();
+        let (have, borrowed) = (self.have(), self.is_borrowed());
         let Self { landing, ready, found, .. } = self;
         let nothing = have == 0
             && !matches!(landing.found(), Landed::Recorded { .. } | Landed::Bare { adopted: false, .. });
@@ -422,7 +427,9 @@ impl<'a> FileSide<'a> {
             }
             Err(Ending::Told(kind)) => Err(Ending::Told(kind)),
             Err(Ending::Failed(failure)) if failure.code == Code::Cancelled => {
-                landing.discard()?;
+                if !borrowed {
+                    landing.discard()?;
+                }
                 Err(Ending::Told(EventKind::Failed { failure, kept: 0 }))
             }
             Err(ending @ (Ending::Failed(_) | Ending::Stopped)) => {
@@ -445,6 +452,46 @@ impl<'a> FileSide<'a> {
             }
         }
     }
+}
+
+/// What was found, as it is proposed, and whose it is if a checkpoint told of it.
+fn what_to_go_on_from(download: &Download, landing: &Landing) -> Result<(Found, Option<Link>), Ending> {
+    Ok(match landing.found() {
+        Landed::Nothing => (Found::Nothing, None),
+        // A copied part may lack what its checkpoint says.
+        Landed::Recorded { spans, link, moved: true, .. } => {
+            (Found::Adopted { spans: without_reserved_room(landing, &spans)? }, Some(link))
+        }
+        // Another link's bytes, for a name that the user chose: whatever that server said of them, a
+        // tag of one host is no word of another. They are proposed for proof.
+        Landed::Recorded { spans, link: Link::Other, .. } => (Found::Adopted { spans }, Some(Link::Other)),
+        // Two files of one host may have the same date: only a tag says that they are one.
+        Landed::Recorded { identity, spans, link: Link::OtherQuery, .. } => {
+            let identity = Identity { date_is_strong: false, ..identity };
+            (Found::Recorded { identity, spans }, Some(Link::OtherQuery))
+        }
+        Landed::Recorded { identity, spans, link: Link::Same, .. } => {
+            (Found::Recorded { identity, spans }, Some(Link::Same))
+        }
+        Landed::Bare { length, adopted } => (by_content(download, landing, length, adopted)?, None),
+    })
+}
+
+/// With digests nothing is proved before it is written to, and another link's part must be: only a strong
+/// tag can do that without one byte.
+fn is_offered_in_vain(found: &Landed) -> bool {
+    match found {
+        Landed::Recorded { link: Link::Other, .. } => true,
+        Landed::Recorded { identity, link: Link::OtherQuery, moved, .. } => {
+            *moved || identity.etag.as_ref().is_none_or(|tag| tag.weak)
+        }
+        Landed::Recorded { link: Link::Same, .. } | Landed::Nothing | Landed::Bare { .. } => false,
+    }
+}
+
+/// Whether the user says what the bytes must be.
+fn has_digests(request: &Request) -> bool {
+    !request.digests.is_empty() || request.pieces.is_some()
 }
 
 /// Whether a wait was ended by a pause.
