@@ -476,7 +476,7 @@ fn is_not_newer(identity: &Identity, here: &rustix::fs::Stat) -> bool {
 fn is_complete(file: &File, origin: &Origin, identity: &Identity) -> Option<Proof> {
     match origin.ask(file, identity) {
         origin::Answer::Same => Some(Proof::Validator),
-        // What rests on samples was noted without a tag.
+        // What rests on samples was noted without a tag; a date or a weak tag is no better.
         origin::Answer::SameDate => Some(Proof::Sampled),
         origin::Answer::No => None,
         origin::Answer::CannotSay => {
@@ -485,7 +485,7 @@ fn is_complete(file: &File, origin: &Origin, identity: &Identity) -> Option<Proo
             let same = identity.length == Some(metadata.len())
                 && modified.is_some()
                 && metadata.modified().ok() == modified;
-            same.then_some(Proof::Validator)
+            same.then_some(Proof::Sampled)
         }
     }
 }

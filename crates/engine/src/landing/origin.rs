@@ -31,7 +31,7 @@ pub(super) struct Origin {
 pub(super) enum Answer {
     /// It is this version of the file at this URL, and was not changed.
     Same,
-    /// It is of this URL and this date, and nothing stronger was known of it.
+    /// It is of this URL and has the same weak tag or date, and nothing stronger was known of it.
     SameDate,
     /// It is not, or does not say.
     No,
@@ -77,17 +77,17 @@ impl Origin {
         let Ok(now) = file.metadata() else { return Answer::No };
         let strong = identity.etag.as_ref().is_some_and(|tag| !tag.weak);
         let noted = &buffer[..length];
-        let same = identity.has_validator()
-            && identity.length.is_none_or(|length| length == now.len())
-            && (noted == self.text(&now, identity).as_bytes()
-                // Another query may be a refreshed link or another file: only a strong tag can tell.
-                || strong && without_first_line(noted) == without_first_line(self.text(&now, identity).as_bytes()));
+        let text = self.text(&now, identity);
+        let fits = identity.length.is_none_or(|length| length == now.len());
         let weak = identity.weakened();
-        if same {
+        // Another query may be a refreshed link or another file: only a strong tag can tell, and only that can
+        // tell two files of one second.
+        if fits && strong && without_first_line(noted) == without_first_line(text.as_bytes()) {
             Answer::Same
-        } else if weak.has_validator()
-            && identity.length == Some(now.len())
-            && noted == self.text(&now, &weak).as_bytes()
+        } else if fits && !strong && identity.has_validator() && noted == text.as_bytes()
+            || weak.has_validator()
+                && identity.length == Some(now.len())
+                && noted == self.text(&now, &weak).as_bytes()
         {
             Answer::SameDate
         } else {
@@ -130,7 +130,7 @@ mod tests {
             length: Some(3),
             etag: EntityTag::parse(tag),
             last_modified: Some(5),
-            date_is_strong: false,
+            ..Identity::default()
         }
     }
 
@@ -165,5 +165,17 @@ mod tests {
         let here = origin("http://h/get?id=1");
         here.note(&file, &identity("W/\"x\""));
         assert_ne!(origin("http://h/get?id=2").ask(&file, &identity("W/\"x\"")), Answer::Same);
+    }
+
+    #[test]
+    fn a_weak_tag_or_a_date_says_less_than_a_strong_tag() {
+        let dated = Identity { etag: None, ..identity("") };
+        for identity in [identity("W/\"x\""), dated.clone(), Identity { date_is_strong: true, ..dated }] {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(b"abc").unwrap();
+            let here = origin("http://h/a");
+            here.note(&file, &identity);
+            assert!(matches!(here.ask(&file, &identity), Answer::SameDate | Answer::CannotSay), "{identity}");
+        }
     }
 }
