@@ -152,6 +152,8 @@ pub struct Landing {
     resume: Resume,
     adopt: Option<File>,
     place: Place,
+    /// Finished files that are not the one that is wanted, whatever they say of themselves.
+    not_wanted: Vec<PathBuf>,
 }
 
 impl Landing {
@@ -169,7 +171,7 @@ impl Landing {
         let key = RequestKey::of(&url);
         let whose = if explicit_name { Whose::Any } else { Whose::Similar };
         let place = find_place(&folder, &name, 0, &key, resume, whose)?;
-        Ok(Self { folder, name, explicit_name, url, resume, adopt, place })
+        Ok(Self { folder, name, explicit_name, url, resume, adopt, place, not_wanted: Vec::new() })
     }
 
     /// What was there.
@@ -227,6 +229,11 @@ impl Landing {
         let metadata = file.metadata().map_err(|e| disk_failure("look at", &path, &e))?;
         let modified = std::os::unix::fs::MetadataExt::mtime(&metadata);
         Ok(Some(Existing { path, length: metadata.len(), modified }))
+    }
+
+    /// A finished file that [`Landing::begin`] took for the one wanted is not: it has another digest.
+    pub fn is_not_wanted(&mut self, path: PathBuf) {
+        self.not_wanted.push(path);
     }
 
     /// Makes the part ready for this version of the file: nothing may be written before.
@@ -326,15 +333,20 @@ impl Landing {
         let Some(first) = self.folder.stat(name).map_err(look)? else { return Ok(None) };
         if self.resume != Resume::Never {
             let origin = Origin::of(&self.url);
-            // The same file may be here under a number, when another had the name already.
-            for number in 0..=MOST_NUMBERS {
+            // The same file may be here under a number, when another had the name already; but only where
+            // it would get a number now. Else it is asked for under this very name.
+            let numbered = options.on_exists == OnExists::Rename && !options.newer;
+            for number in 0..=if numbered { MOST_NUMBERS } else { 0 } {
                 let numbered = names::final_name(name, number);
                 if self.folder.stat(&numbered).map_err(look)?.is_none() {
                     break;
                 }
                 let file = self.folder.open_finished(&numbered).map_err(look)?;
-                if let Some(proof) = file.and_then(|file| is_complete(&file, &origin, identity)) {
-                    return Ok(Some(Begin::AlreadyComplete { path: self.folder.join(&numbered), proof }));
+                let path = self.folder.join(&numbered);
+                if let Some(proof) = file.and_then(|file| is_complete(&file, &origin, identity))
+                    && !self.not_wanted.contains(&path)
+                {
+                    return Ok(Some(Begin::AlreadyComplete { path, proof }));
                 }
             }
         }

@@ -7,7 +7,8 @@ use crate::part_file::Basis;
 use crate::target::Target;
 use crate::verify;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_core::checkpoint::Link;
@@ -222,6 +223,12 @@ impl<'a> FileSide<'a> {
         download.check_size(preparation.identity.length)?;
         let begun = loop {
             match self.landing.begin(&identity, &name, basis.clone(), &download.request.options) {
+                Ok(Begin::AlreadyComplete { path, .. }) if has_digests(&download.request) => {
+                    match self.has_digests_wanted(&path)? {
+                        true => break Begin::AlreadyComplete { path, proof: Proof::Digest },
+                        false => self.landing.is_not_wanted(path),
+                    }
+                }
                 Ok(begun) => break begun,
                 Err(failure) => {
                     if let Stopped::Paused = self.wait_for(&failure)? {
@@ -241,6 +248,29 @@ impl<'a> FileSide<'a> {
         self.found = Found::Nothing;
         download.answer(FromCold::Prepared { target: Some(self.target()) });
         Ok(None)
+    }
+
+    /// Whether a finished file has every digest that the user gave.
+    fn has_digests_wanted(&self, path: &Path) -> Result<bool, Ending> {
+        let Request { digests, pieces, .. } = &self.download.request;
+        let halt = self.download.halt.flag();
+        let read = || {
+            let file = File::open(path)?;
+            let length = file.metadata()?.len();
+            let whole = match pieces {
+                Some(pieces) => verify::bad_pieces(&file, length, pieces, halt)?.is_empty(),
+                None => true,
+            };
+            Ok(whole && verify::mismatch(&file, digests, halt, |_| {})?.is_none())
+        };
+        match read() {
+            Ok(right) => Ok(right),
+            Err(error) if self.download.halt.is_set() => {
+                Err(self.download.stopped(&error, |error| disk_failure("read", path, &error)))
+            }
+            // A file that cannot be read is not known to be this one.
+            Err(_) => Ok(false),
+        }
     }
 
     fn already(&self, begun: Begin, length: u64) -> EventKind {
