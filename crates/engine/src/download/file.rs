@@ -30,6 +30,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A block of another tool's leftover that holds only zeros is taken for room that was reserved.
 const BLOCK: usize = 4 << 10;
 
+/// Runs of data in such a leftover, at most: each costs memory, room in the checkpoint and perhaps a request.
+const MOST_RUNS: usize = 4096;
+
+/// Where there would be more, runs shorter than this many bytes are fetched again.
+const SHORT: u64 = 64 << 10;
+
 /// The cold side of a download that becomes a file.
 pub(super) struct FileSide<'a> {
     download: &'a Download,
@@ -555,7 +561,7 @@ fn by_content(download: &Download, landing: &Landing, length: u64, adopted: bool
 /// tool may have left half written.
 fn without_reserved_room(landing: &Landing, spans: &SpanSet) -> Result<SpanSet, Failure> {
     let path = landing.part_path();
-    let mut kept = SpanSet::new();
+    let mut kept = Runs::default();
     let mut buffer = vec![0; 256 * BLOCK];
     for span in spans.iter() {
         let mut at = span.start();
@@ -580,5 +586,55 @@ fn without_reserved_room(landing: &Landing, spans: &SpanSet) -> Result<SpanSet, 
         // The last block of a leftover is where it was cut: whole as far as it goes.
         before.into_iter().for_each(|block| kept.insert(block));
     }
-    Ok(kept)
+    Ok(kept.spans)
+}
+
+/// Runs of data that are found one after the other. Where there are very many the short ones are left out.
+#[derive(Default)]
+struct Runs {
+    spans: SpanSet,
+    /// How short they must be for that, in bytes.
+    short: u64,
+}
+
+impl Runs {
+    fn insert(&mut self, span: Span) {
+        self.spans.insert(span);
+        while self.spans.count() > MOST_RUNS {
+            self.short = self.short.saturating_mul(2).max(SHORT);
+            // The last may go on.
+            let long = self.spans.iter().filter(|run| run.len() >= self.short || run.end() == span.end());
+            self.spans = long.collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(spans: impl IntoIterator<Item = (u64, u64)>) -> Vec<Span> {
+        let mut runs = Runs::default();
+        spans.into_iter().filter_map(|(start, end)| Span::new(start, end)).for_each(|span| runs.insert(span));
+        runs.spans.iter().collect()
+    }
+
+    #[test]
+    fn a_leftover_of_a_million_pieces_costs_no_more_than_a_few_thousand() {
+        const BLOCK: u64 = super::BLOCK as u64;
+        // Every other block, and a long run in blocks at the end.
+        let many = (0..100_000).map(|n| (2 * n * BLOCK, (2 * n + 1) * BLOCK));
+        let first = 200_000 * BLOCK;
+        let long = (0..64).map(|n| (first + n * BLOCK, first + (n + 1) * BLOCK));
+        let found = runs(many.chain(long));
+        assert!(found.len() <= MOST_RUNS, "{}", found.len());
+        assert_eq!(found.last().copied(), Span::new(first, first + 64 * BLOCK));
+        // Few are all kept, however short.
+        let few = || (0..1000).map(|n| (2 * n * BLOCK, (2 * n + 1) * BLOCK));
+        assert_eq!(runs(few()), few().filter_map(|(start, end)| Span::new(start, end)).collect::<Vec<_>>());
+        // Nor do long ones come to more.
+        let step = 3 * SHORT;
+        let found = runs((0..20_000).map(|n| (n * step, n * step + 2 * SHORT)));
+        assert!(!found.is_empty() && found.len() <= MOST_RUNS, "{}", found.len());
+    }
 }
