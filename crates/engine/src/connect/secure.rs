@@ -109,11 +109,8 @@ impl Secure {
                 self.tail.shrink_to_fit();
                 return Poll::Ready(Ok(()));
             }
-            if self.tail.len() > LONGEST_HANDSHAKE {
-                return Poll::Ready(Err(refused(Error::General("a handshake without end".to_owned()))));
-            }
             let more = with_input(|input| {
-                let mut room = ReadBuf::new(input);
+                let mut room = ReadBuf::new(&mut input[..INPUT]);
                 ready!(Pin::new(&mut self.below).poll_read(cx, &mut room))?;
                 self.tail.extend_from_slice(room.filled());
                 Poll::Ready(io::Result::Ok(room.filled().len()))
@@ -199,6 +196,10 @@ impl Secure {
         tail.drain(..used);
         self.tail = tail;
         self.unread = false;
+        // Whatever arrives: there is always room for the tail and a read in the shared buffer.
+        if self.tail.len() > LONGEST_HANDSHAKE {
+            return Err(refused(Error::General("a record or a handshake without end".to_owned())));
+        }
         Ok(())
     }
 
@@ -223,6 +224,9 @@ impl Secure {
     fn poll_take(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         with_input(|input| {
             let kept = self.tail.len();
+            if kept > LONGEST_HANDSHAKE {
+                return Poll::Ready(Err(refused(Error::General("a record without end".to_owned()))));
+            }
             input[..kept].copy_from_slice(&self.tail);
             let mut filled = kept;
             if !std::mem::take(&mut self.unread) {
