@@ -746,3 +746,89 @@ impl<'a> Writer<'a> {
         Ok(End::Finished { pos: self.at, whole_body, flat: self.any && self.is_flat })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::{Network, NetworkConfig};
+    use crate::data::DataThread;
+    use crate::engine::Disk;
+    use crate::http1::Framing;
+    use crate::landing::{Begin, Landing, LandingRequest};
+    use crate::limiter::RateLimiter;
+    use crate::part_file::Basis;
+    use std::io::Write;
+    use std::path::{Path, PathBuf};
+    use tidegate_core::Identity;
+    use tidegate_core::message::Limits;
+    use tidegate_core::request::{Options, Resume};
+
+    const LENGTH: u64 = 1 << 20;
+
+    fn landing(dir: &Path, url: &Url) -> (Landing, Version) {
+        let request = LandingRequest {
+            dir: dir.to_owned(),
+            name: PathBuf::from("f"),
+            explicit_name: false,
+            url: url.clone(),
+            resume: Resume::Auto,
+            adopt: None,
+        };
+        let mut landing = Landing::open(request).unwrap();
+        let identity = Identity { length: Some(LENGTH), ..Identity::default() };
+        match landing.begin(&identity, "f".as_ref(), Basis::Nothing, &Options::default()).unwrap() {
+            Begin::Fetch(version) => (landing, version),
+            begun => panic!("{begun:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_another_fetch_brought_meanwhile_is_compared_and_not_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = Url::parse("http://127.0.0.1/f").unwrap();
+        let (landing, version) = landing(folder.path(), &url);
+        let part = Arc::clone(landing.part());
+        let network = Network::new(NetworkConfig::default()).unwrap();
+        let limiter = RateLimiter::new(&Limits::default());
+        let thread = DataThread::start(Disk::Nowhere, network, limiter, true, &Arc::default()).unwrap();
+        let job = Job {
+            id: FetchId { download: DownloadId(1), segment: SegmentId(1), launch: 1 },
+            url,
+            headers: Vec::new(),
+            connect_timeout: Duration::from_secs(1),
+            max_size: None,
+            cell: Arc::new(Cell::new(0)),
+            report: Arc::new(Box::new(|_, _| {})),
+            _loan: crate::loan::lend().0,
+        };
+        let target = Target::Part { part: Arc::clone(&part), path: Arc::new(landing.part_path()) };
+        let plan = BodyPlan {
+            offset: 0,
+            end: LENGTH,
+            seam: 0,
+            write: true,
+            doubtful: false,
+            measured: true,
+            codings: Vec::new(),
+        };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut server = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (client, _) = listener.accept().unwrap();
+        client.set_nonblocking(true).unwrap();
+        let mut stream = Stream::from(tokio::net::TcpStream::from_std(client).unwrap());
+        let mut body = Body::new(Framing::Length(LENGTH));
+        let mut writer = Writer::new(&job, &thread.shared, &plan, (target, Some(version)), None);
+        // It is decided how many bytes go on unseen, and then it waits. Meanwhile others come to lie there.
+        let Ok(Next::Splice(most)) = writer.next(&stream, &body) else { panic!("by way of memory") };
+        part.write_at(version, 0, &[1; 1000]).unwrap();
+        server.write_all(&[2; 1000]).unwrap();
+        let gone_by = writer.splice(&mut stream, &mut body, BUFFER, most).await.unwrap();
+        assert!(matches!(gone_by, ControlFlow::Continue(Ok(()))));
+        let mut here = [0; 1000];
+        part.read_at(0, &mut here).unwrap();
+        assert_eq!(here, [1; 1000]);
+        // Looked at, they are found to differ.
+        let met = writer.take_body(&mut stream, &mut body, &mut Vec::new()).await;
+        assert!(matches!(met, Err(Stop::Differs(0))));
+    }
+}

@@ -156,5 +156,5 @@ fn a_twin_with_a_number_counts_only_where_a_number_would_be_given() {
     assert_eq!(skipped.path(), Some(&*bench.path("f")));
     let over = with(OnExists::Overwrite);
     assert_eq!(over.path(), Some(&*bench.path("f")));
-    assert_eq!(body.first_difference_in(&bench.path("f")).unwrap(), None);
+    assert_eq!(body.first_difference_in(bench.path("f")).unwrap(), None);
 }
