@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use tidegate_core::{EntityTag, Identity};
+use tidegate_core::Identity;
 use url::Url;
 
 const NAME: &std::ffi::CStr = c"user.tidegate.origin";
@@ -104,7 +104,12 @@ impl Origin {
     }
 
     fn text(&self, file: &std::fs::Metadata, identity: &Identity) -> String {
-        let tag = identity.etag.as_ref().map(EntityTag::to_string).unwrap_or_default();
+        // A strong tag is the word of the host that gave it, which a redirection may change.
+        let tag = match (&identity.etag, identity.said_by) {
+            (Some(tag), Some(host)) if !tag.weak => format!("{tag} {host:x}"),
+            (Some(tag), _) => tag.to_string(),
+            (None, _) => String::new(),
+        };
         let modified = identity.last_modified.map(|seconds| seconds.to_string()).unwrap_or_default();
         let (seconds, nanoseconds) = (file.mtime(), file.mtime_nsec());
         format!(
@@ -124,6 +129,7 @@ fn without_first_line(text: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use std::io::Write;
+    use tidegate_core::EntityTag;
 
     fn identity(tag: &str) -> Identity {
         Identity {
@@ -165,6 +171,17 @@ mod tests {
         let here = origin("http://h/get?id=1");
         here.note(&file, &identity("W/\"x\""));
         assert_ne!(origin("http://h/get?id=2").ask(&file, &identity("W/\"x\"")), Answer::Same);
+    }
+
+    #[test]
+    fn a_tag_of_another_host_behind_the_same_link_says_nothing() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"abc").unwrap();
+        let here = origin("http://h/a");
+        let said_by = |host| Identity { said_by: Some(host), ..identity("\"x\"") };
+        here.note(&file, &said_by(1));
+        assert!(matches!(here.ask(&file, &said_by(1)), Answer::Same | Answer::CannotSay));
+        assert!(matches!(here.ask(&file, &said_by(2)), Answer::No | Answer::CannotSay));
     }
 
     #[test]
