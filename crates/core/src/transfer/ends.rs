@@ -3,6 +3,9 @@
 use super::*;
 use crate::retry::LONGEST_ASKED;
 
+/// A connection that brought as many bytes before it was cut is replaced at once.
+const WORTH_A_CONNECTION: u64 = 256 << 10;
+
 impl Transfer {
     pub(super) fn on_end(&mut self, segment: SegmentId, end: End, now: Instant, out: &mut Vec<Action>) {
         if !self.fetches.contains_key(&segment) {
@@ -180,6 +183,12 @@ impl Transfer {
         let first_wait = self.request.options.retry_wait;
         let pause =
             asked.unwrap_or(first_wait).min(LONGEST_ASKED).max(first_wait.min(Duration::from_millis(500)));
+        let brought = fetch.pos.saturating_sub(fetch.start);
+        let cut = matches!(failure.code, Code::ConnectionLost | Code::EndedEarly) && asked.is_none();
+        if cut && fetch.accepted && brought >= WORTH_A_CONNECTION {
+            // Some servers cut every connection after a while: another one brings as much.
+            return;
+        }
         if alive == 0 {
             // Another mirror than those at work: what it lacks is no reason to slow them down.
             self.other_mirror_failed(fetch.mirror, failure, pause, now, out);

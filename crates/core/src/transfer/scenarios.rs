@@ -279,3 +279,23 @@ fn what_a_dropped_fetch_wrote_uncounted_is_not_vouched_for_by_another_servers_ta
     let restarted = course.transfer.must_restart.is_some() || !course.transfer.wrote;
     assert!(restarted || course.accepted().is_none_or(|body| body.doubtful), "{:?}", course.actions);
 }
+
+#[test]
+fn a_connection_that_brought_something_before_it_was_cut_is_replaced_at_once() {
+    for (brought, at_once) in [(1 << 20, true), (1 << 10, false)] {
+        let mut course = Course::begin(Found::Nothing, |request| request.options.min_split = 1 << 20);
+        let first = course.asked()[0].segment;
+        let length = 100 << 20;
+        let fields = [("content-length", "104857600"), ("accept-ranges", "bytes"), ("etag", "\"a\"")];
+        course.answer(first, 200, &fields);
+        course.tell(Input::Prepared);
+        let second = course.asked()[0].clone();
+        let (start, end) = second.range.map(|(start, end)| (start, end.unwrap())).unwrap();
+        let range = format!("bytes {start}-{}/{length}", end - 1);
+        course.answer(second.segment, 206, &[("content-range", &range), ("etag", "\"a\"")]);
+        let end = End::Failed(Failure::new(Code::ConnectionLost, "reset"));
+        let ended = Input::Ended { segment: second.segment, end, pos: start + brought, received: brought };
+        course.tell(ended);
+        assert_eq!(!course.asked().is_empty(), at_once, "{brought} bytes: {:?}", course.actions);
+    }
+}
