@@ -54,6 +54,7 @@ pub(crate) struct Control {
     disks: BTreeMap<Disk, DataThread>,
     /// Something has happened since connections were shared out.
     unshared: bool,
+    scratch: (Vec<DownloadId>, Vec<Count>),
     /// How many fetches were launched so far.
     launches: u64,
     wake: Option<Instant>,
@@ -88,6 +89,7 @@ impl Control {
             downloads: BTreeMap::new(),
             disks: BTreeMap::new(),
             unshared: false,
+            scratch: (Vec::new(), Vec::new()),
             launches: 0,
             wake: None,
             last_tick: Instant::now(),
@@ -344,8 +346,10 @@ impl Control {
     /// Hands an input to a transfer, and performs what it wants done.
     fn hand(&mut self, id: DownloadId, input: Input<'_>, now: Instant) {
         let Some(hot) = self.hot(id) else { return };
+        let wanted = hot.transfer.wants();
         let actions = hot.transfer.handle(input, now);
-        self.unshared = true;
+        self.unshared |=
+            !actions.is_empty() || self.hot(id).is_some_and(|hot| hot.transfer.wants() != wanted);
         for action in actions {
             self.perform(id, action, now);
         }
@@ -453,9 +457,11 @@ impl Control {
     fn tick(&mut self, now: Instant) {
         self.last_tick = now;
         self.wake = None;
-        let ids: Vec<DownloadId> = self.downloads.keys().copied().collect();
-        let mut counts: Vec<Count> = Vec::new();
-        for id in ids {
+        // Used again in each turn: nothing is allocated while bytes flow.
+        let (mut ids, mut counts) = std::mem::take(&mut self.scratch);
+        ids.clear();
+        ids.extend(self.downloads.keys().copied());
+        for id in ids.iter().copied() {
             let Some(Running { hot: Some(hot), .. }) = self.downloads.get(&id) else { continue };
             counts.clear();
             counts.extend(hot.fetches.values().filter(|live| live.accepted).map(|live| Count {
@@ -467,6 +473,7 @@ impl Control {
             let blocked = self.disks.get(&hot.disk).is_some_and(|d| d.shared.blocked_for() >= DISK_PATIENCE);
             self.hand(id, Input::Tick { counts: &counts, disk_blocked: blocked }, now);
         }
+        self.scratch = (ids, counts);
         self.disks.values().for_each(|data| data.shared.reap_idle());
     }
 

@@ -191,6 +191,7 @@ pub struct Transfer {
     high_water: u64,
     disk_blocked: bool,
     last_tick: Option<Instant>,
+    scratch: Vec<Running>,
     speed: f64,
     /// What a connection brought when several ran, in bytes a second.
     usual: f64,
@@ -249,6 +250,7 @@ impl Transfer {
             high_water: 0,
             disk_blocked: false,
             last_tick: None,
+            scratch: Vec::new(),
             speed: 0.0,
             usual: 0.0,
             asked_length: false,
@@ -453,7 +455,24 @@ impl Transfer {
     }
 
     fn running(&self, now: Instant) -> Vec<Running> {
-        self.fetches
+        let mut running = Vec::new();
+        self.note_running(&mut running, now);
+        running
+    }
+
+    /// As `running`, into a list that is used again and again, where this is asked in every turn.
+    fn with_running<R>(&mut self, now: Instant, f: impl FnOnce(&[Running]) -> R) -> R {
+        let mut running = std::mem::take(&mut self.scratch);
+        running.clear();
+        self.note_running(&mut running, now);
+        let result = f(&running);
+        self.scratch = running;
+        result
+    }
+
+    fn note_running(&self, into: &mut Vec<Running>, now: Instant) {
+        let running = self
+            .fetches
             .iter()
             .filter(|(_, f)| f.kind != Kind::Probe && !matches!(f.kind, Kind::Window(_)))
             .map(|(segment, f)| Running {
@@ -463,8 +482,8 @@ impl Transfer {
                 end: f.end,
                 speed: f.accepted_at.filter(|at| now.duration_since(*at) >= RAMP_INTERVAL).map(|_| f.speed),
                 age: now.saturating_duration_since(f.accepted_at.unwrap_or(f.asked_at)),
-            })
-            .collect()
+            });
+        into.extend(running);
     }
 
     /// Whether anything other than samples can tell two versions apart: then no samples are needed.

@@ -116,9 +116,8 @@ impl Transfer {
             return;
         }
         let limited = self.fetches.values().any(|f| f.limited);
-        let Some(segment) = plan::crawler(&self.running(now), CRAWL_PATIENCE).filter(|_| !limited) else {
-            return;
-        };
+        let crawler = self.with_running(now, |running| plan::crawler(running, CRAWL_PATIENCE));
+        let Some(segment) = crawler.filter(|_| !limited) else { return };
         self.replaced += 1;
         out.push(Action::Drop { segment });
         self.remove(segment);
@@ -126,8 +125,9 @@ impl Transfer {
 
     /// Adds connections while each addition brings speed.
     pub(super) fn measure(&mut self, now: Instant) {
-        let running = self.running(now);
-        if let Some(typical) = plan::typical_speed(&running).filter(|_| running.len() > 1) {
+        let typical =
+            self.with_running(now, |running| plan::typical_speed(running).filter(|_| running.len() > 1));
+        if let Some(typical) = typical {
             self.usual = self.usual.max(typical);
         }
         let received = self.received();
