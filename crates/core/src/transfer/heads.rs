@@ -12,7 +12,7 @@ use crate::headers::Coding;
 use crate::id::SegmentId;
 use crate::message::EventKind;
 use crate::proof::Sampling;
-use crate::request::{Resume, redact};
+use crate::request::redact;
 use crate::span::Span;
 use crate::validator::{Identity, Likeness};
 use std::time::Instant;
@@ -375,15 +375,16 @@ impl Transfer {
         self.adopt(mirror, identity);
         // If the answer is the whole, it will have passed over everything.
         self.standing = Standing::of(identity);
-        if self.has_digests() {
-            // In the end the digest does.
+        if self.has_digests() && !self.borrowed {
+            // In the end the digest does. (Not where it would be told too late: another link's part must be
+            // proved before it is written to.)
             self.unconfirmed = false;
             self.unproved = Default::default();
             self.from_before = Default::default();
             self.standing = Standing::Samples;
             return Ok(());
         }
-        if self.request.options.resume == Resume::Strict {
+        if self.is_strict() {
             return Err(
                 "nothing proves that the bytes here are of this file, and --resume strict asks for proof",
             );

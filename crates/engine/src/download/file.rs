@@ -65,10 +65,6 @@ impl<'a> FileSide<'a> {
         explicit_name: bool,
         part_name: PathBuf,
     ) -> Result<Self, Ending> {
-        let mut landing = landing;
-        if has_digests(&download.request) && is_offered_in_vain(&landing.found()) {
-            landing.next_part()?;
-        }
         let (found, link) = what_to_go_on_from(download, &landing)?;
         Ok(Self {
             download,
@@ -190,12 +186,6 @@ impl<'a> FileSide<'a> {
                 // Another link's bytes, and of another file: they are not ours to spoil.
                 self.landing.next_part()?;
                 self.link = None;
-            } else if *unproved && has_digests(&download.request) {
-                // Nothing would prove them before they are written to.
-                self.landing.next_part()?;
-                (self.found, self.link) = what_to_go_on_from(download, &self.landing)?;
-                self.start();
-                return Ok(None);
             } else if *unproved {
                 // Only read until it is known that they are of this file too.
                 download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref());
@@ -511,18 +501,6 @@ fn what_to_go_on_from(download: &Download, landing: &Landing) -> Result<(Found, 
         }
         Landed::Bare { length, adopted } => (by_content(download, landing, length, adopted)?, None),
     })
-}
-
-/// With digests nothing is proved before it is written to, and another link's part must be: only a strong
-/// tag can do that without one byte.
-fn is_offered_in_vain(found: &Landed) -> bool {
-    match found {
-        Landed::Recorded { link: Link::Other, .. } => true,
-        Landed::Recorded { identity, link: Link::OtherQuery, moved, .. } => {
-            *moved || identity.etag.as_ref().is_none_or(|tag| tag.weak)
-        }
-        Landed::Recorded { link: Link::Same, .. } | Landed::Nothing | Landed::Bare { .. } => false,
-    }
 }
 
 /// Whether the user says what the bytes must be.
