@@ -18,6 +18,8 @@ pub(crate) fn command(folder: &Path, words: &[&str]) -> Command {
         .args(words)
         .current_dir(folder)
         .env_clear()
+        // Which way bodies go to the disk may be chosen for a whole run of the tests.
+        .envs(std::env::var_os("TIDEGATE_BUFFERED").map(|value| ("TIDEGATE_BUFFERED", value)))
         .env("HOME", folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -140,6 +140,8 @@ impl Place {
             .args(words)
             .current_dir(self.folder())
             .env_clear()
+            // Which way bodies go to the disk may be chosen for a whole run of the tests.
+            .envs(std::env::var_os("TIDEGATE_BUFFERED").map(|value| ("TIDEGATE_BUFFERED", value)))
             .env("HOME", self.root.path().join("aside"));
         command
     }
