@@ -39,7 +39,7 @@ impl Transfer {
         }
         self.remove(segment);
         let open = self.length().is_none();
-        // The end of a part says nothing of the end of the whole: that is asked for (416) or told.
+        // The end of a part says nothing of the end of the whole.
         if open && whole_body && fetch.range.is_none() && fetch.end == u64::MAX && self.have.run_end(0) >= pos
         {
             if self.have.total() > pos {

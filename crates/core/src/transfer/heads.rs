@@ -461,7 +461,8 @@ impl Transfer {
             unproved: self.unrecorded,
             digests: self.server_digests.clone(),
         };
-        self.preparation = Some(Box::new(preparation.clone()));
+        // Asked once more when they are proved.
+        self.preparation = proving.then(|| Box::new(preparation.clone()));
         out.push(Action::Prepare(Box::new(preparation)));
     }
 
