@@ -4,7 +4,7 @@
 //! connections share, and the connections that wait to be used again. It writes inline: while a disk
 //! hangs in a write, this thread hangs with it, and only the downloads on that disk wait.
 
-use crate::connect::{Endpoint, Form, Network, Stream};
+use crate::connect::{Endpoint, Form, Network, Stream, Window};
 use crate::engine::Disk;
 use crate::limiter::RateLimiter;
 use crate::splice::Pipe;
@@ -53,8 +53,29 @@ pub(crate) fn with_buffers<R>(f: impl FnOnce(&mut Buffers) -> R) -> R {
     })
 }
 
-/// A connection that waits to be used again, what requests on it must be like, and since when.
-type Idle = (Stream, Form, Instant);
+/// A connection over which requests can be sent, one after the other.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    /// What requests on it must be like.
+    pub(crate) form: Form,
+    /// Its receive window, if it was opened under a limit.
+    pub(crate) window: Option<Window>,
+}
+
+impl Connection {
+    /// Whether it can be used under a limit that leaves it this share, in bytes a second, or without any: one
+    /// opened without a limit lets the server send more than that, one opened small cannot be fast.
+    fn suits(&mut self, share: Option<u64>) -> bool {
+        match (&mut self.window, self.stream.socket()) {
+            (Some(window), Some(socket)) => window.fit(socket, share),
+            _ => share.is_none_or(|share| !Window::is_for(share)),
+        }
+    }
+}
+
+/// A connection that waits to be used again, and since when.
+type Idle = (Connection, Instant);
 
 /// What the fetches of a data thread share.
 #[derive(Debug)]
@@ -70,24 +91,24 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A connection that carried an answer before, and what requests on it must be like.
-    pub(crate) fn take_idle(&self, endpoint: &Endpoint) -> Option<(Stream, Form)> {
+    /// A connection that carried an answer before and can have this share of a limit, in bytes a second.
+    pub(crate) fn take_idle(&self, endpoint: &Endpoint, share: Option<u64>) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle.get_mut(endpoint)?;
-        while let Some((stream, form, since)) = kept.pop() {
-            if since.elapsed() < IDLE_FOR {
-                return Some((stream, form));
+        while let Some((mut connection, since)) = kept.pop() {
+            if since.elapsed() < IDLE_FOR && connection.suits(share) {
+                return Some(connection);
             }
         }
         None
     }
 
     /// Keeps a connection for use again.
-    pub(crate) fn keep_idle(&self, endpoint: &Endpoint, stream: Stream, form: Form) {
+    pub(crate) fn keep_idle(&self, endpoint: &Endpoint, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let count: usize = idle.values().map(Vec::len).sum();
         if count < MOST_IDLE {
-            idle.entry(endpoint.clone()).or_default().push((stream, form, Instant::now()));
+            idle.entry(endpoint.clone()).or_default().push((connection, Instant::now()));
         }
     }
 
@@ -95,7 +116,7 @@ impl Shared {
     pub(crate) fn reap_idle(&self) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|_, kept| {
-            kept.retain(|(_, _, since)| since.elapsed() < IDLE_FOR);
+            kept.retain(|(_, since)| since.elapsed() < IDLE_FOR);
             !kept.is_empty()
         });
     }

@@ -469,6 +469,7 @@ impl Control {
                 pos: live.cell.pos.load(Ordering::Relaxed),
                 received: live.cell.received.load(Ordering::Relaxed),
                 limited: live.cell.limited.load(Ordering::Relaxed),
+                outgrown: live.cell.outgrown.load(Ordering::Relaxed),
             }));
             let blocked = self.disks.get(&hot.disk).is_some_and(|d| d.shared.blocked_for() >= DISK_PATIENCE);
             self.hand(id, Input::Tick { counts: &counts, disk_blocked: blocked }, now);

@@ -5,8 +5,8 @@
 //! behind it, a tail that two connections bring, and a whole answer over the remains of another are
 //! all the same few lines, and a byte of another version is found wherever the two meet.
 
-use crate::connect::{ConnectOptions, Connected, Endpoint, Form, Stream, connect};
-use crate::data::{BUFFER, Buffers, Shared, with_buffers};
+use crate::connect::{ConnectOptions, Connected, Endpoint, Stream, connect};
+use crate::data::{BUFFER, Buffers, Connection, Shared, with_buffers};
 use crate::decode::{Coding, Decoder};
 use crate::failure::FetchError;
 use crate::http1::{Body, Head, HeadBuffer, RequestLine, encode_request, read_head};
@@ -59,6 +59,8 @@ pub(crate) struct Cell {
     pub(crate) received: AtomicU64,
     /// Waits for tokens, not for the network.
     pub(crate) limited: AtomicBool,
+    /// Its connection was opened for less than it may have now, and can never be as fast.
+    pub(crate) outgrown: AtomicBool,
 }
 
 impl Cell {
@@ -68,6 +70,7 @@ impl Cell {
             end: AtomicU64::new(u64::MAX),
             received: AtomicU64::new(0),
             limited: AtomicBool::new(false),
+            outgrown: AtomicBool::new(false),
         }
     }
 }
@@ -116,6 +119,13 @@ pub(crate) struct Job {
     pub(crate) _loan: Loan,
 }
 
+impl Job {
+    /// The host by whose limits it goes.
+    fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+}
+
 /// Carries out one request to its end. Dropping the future closes the connection; no byte is in
 /// flight then, since writes happen inside a poll.
 pub(crate) async fn run(job: Job, shared: Arc<Shared>) {
@@ -129,7 +139,7 @@ pub(crate) async fn run(job: Job, shared: Arc<Shared>) {
     guard.tell(end);
     // The file is returned before the rest of a body is waited for.
     drop(job);
-    if let Some(mut kept) = kept {
+    if let Some(kept) = kept {
         kept.make_reusable(&shared).await;
     }
 }
@@ -190,29 +200,27 @@ impl From<FetchError> for Stop {
 
 /// A connection after its answer.
 struct Kept {
-    stream: Stream,
+    connection: Connection,
     endpoint: Endpoint,
-    form: Form,
     body: Body,
 }
 
 impl Kept {
     /// Reads what little is left of the body, so that the connection can carry another request.
-    async fn make_reusable(&mut self, shared: &Shared) {
+    async fn make_reusable(mut self, shared: &Shared) {
         let small =
             self.body.length().is_some_and(|length| length - self.body.received().min(length) <= DRAIN);
         if !self.body.is_done() && small {
             let _ = tokio::time::timeout(DRAIN_FOR, self.drain()).await;
         }
         if self.body.is_reusable() {
-            let stream = std::mem::replace(&mut self.stream, Stream::simulated(tokio::io::empty()));
-            shared.keep_idle(&self.endpoint, stream, self.form.clone());
+            shared.keep_idle(&self.endpoint, self.connection);
         }
     }
 
     async fn drain(&mut self) {
         while !self.body.is_done() {
-            let Self { stream, body, .. } = self;
+            let Self { connection: Connection { stream, .. }, body, .. } = self;
             let going = poll_fn(|cx| {
                 with_buffers(|Buffers { read, .. }| {
                     let most = usize::try_from(DRAIN).unwrap_or(read.len()).min(read.len());
@@ -237,7 +245,7 @@ impl Kept {
 /// The whole of one request; `Ok(None)` if its answer was not wanted.
 async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Option<End>, Stop> {
     let endpoint = Endpoint::of(&job.url)?;
-    let (mut stream, form, head, buffer) = ask(job, shared, &endpoint).await?;
+    let (mut connection, head, buffer) = ask(job, shared, &endpoint).await?;
     let now =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
     let answer = Answer::parse(head.status, head.http10, &head.headers, now);
@@ -252,7 +260,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     let Verdict::Accept { body: plan, target, version } = verdict else {
         // Whatever is wrong with the rest of it, it is not wanted, and nobody is to hear of it.
         if body.compact(&mut leftover).is_ok_and(|step| step.consumed == leftover.len()) {
-            *kept = Some(Kept { stream, endpoint, form, body });
+            *kept = Some(Kept { connection, endpoint, body });
         }
         return Ok(None);
     };
@@ -262,8 +270,8 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
         shared.writing(|| target.doubt(version));
     }
     let mut writer = Writer::new(job, shared, &plan, (target, version), announced_end);
-    let end = writer.take_body(&mut stream, &mut body, &mut leftover).await?;
-    *kept = Some(Kept { stream, endpoint, form, body });
+    let end = writer.take_body(&mut connection, &mut body, &mut leftover).await?;
+    *kept = Some(Kept { connection, endpoint, body });
     Ok(Some(end))
 }
 
@@ -272,36 +280,39 @@ async fn ask(
     job: &Job,
     shared: &Shared,
     endpoint: &Endpoint,
-) -> Result<(Stream, Form, Head, HeadBuffer), Stop> {
-    let mut kept = shared.take_idle(endpoint);
+) -> Result<(Connection, Head, HeadBuffer), Stop> {
+    let share = shared.limiter.expected(job.id.download, job.host());
+    let mut kept = shared.take_idle(endpoint, share);
     loop {
         let reused = kept.is_some();
-        let (mut stream, form) = match kept.take() {
+        let mut connection = match kept.take() {
             Some(kept) => kept,
             None => {
-                let options = ConnectOptions { timeout: job.connect_timeout, receive_buffer: None };
-                let Connected { stream, form, .. } = connect(&shared.network, endpoint, options).await?;
-                (stream, form)
+                let options = ConnectOptions { timeout: job.connect_timeout, share };
+                let Connected { stream, form, window, .. } =
+                    connect(&shared.network, endpoint, options).await?;
+                Connection { stream, form, window }
             }
         };
+        let Connection { stream, form, .. } = &mut connection;
         let mut headers = job.headers.clone();
         let for_the_proxy = form.proxy_authorization();
         headers.extend(for_the_proxy.map(|value| ("Proxy-Authorization".to_owned(), value.to_owned())));
         let line = RequestLine { url: &job.url, absolute_form: form.is_absolute() };
         let request = encode_request(&line, &headers)?;
-        let mut buffer = HeadBuffer::new(reused);
+        let mut buffer = HeadBuffer::new(reused).sparing(share.is_some());
         let sent = async {
             stream.write_all(&request).await?;
             stream.flush().await
         };
         let outcome = match sent.await {
-            Ok(()) => read_head(&mut stream, &endpoint.host, &mut buffer).await,
+            Ok(()) => read_head(stream, &endpoint.host, &mut buffer).await,
             Err(error) => Err(FetchError::from_io(error, &endpoint.host, reused, true)),
         };
         match outcome {
-            Ok(head) => return Ok((stream, form, head, buffer)),
+            Ok(head) => return Ok((connection, head, buffer)),
             // The server had closed a kept connection: that says nothing of the server.
-            Err(error) if error.was_idle_close() => kept = shared.take_idle(endpoint),
+            Err(error) if error.was_idle_close() => kept = shared.take_idle(endpoint, share),
             Err(error) => return Err(error.into()),
         }
     }
@@ -394,13 +405,12 @@ impl<'a> Writer<'a> {
         (target, version): (Target, Option<Version>),
         announced_end: Option<u64>,
     ) -> Self {
-        let host = job.url.host_str().unwrap_or_default();
         Self {
             job,
             shared,
             target,
             version,
-            limit: shared.limiter.register(job.id.download, host),
+            limit: shared.limiter.register(job.id.download, job.host()),
             decoder: decoder_for(&plan.codings),
             at: plan.offset,
             announced_end: announced_end.unwrap_or(u64::MAX),
@@ -417,12 +427,17 @@ impl<'a> Writer<'a> {
 
     async fn take_body(
         &mut self,
-        stream: &mut Stream,
+        connection: &mut Connection,
         body: &mut Body,
         leftover: &mut Vec<u8>,
     ) -> Result<End, Stop> {
         self.job.cell.pos.store(self.at, Ordering::Relaxed);
         let mut first = std::mem::take(leftover);
+        // It has been read, and is accounted for before anything else is.
+        let mut owed = first.len();
+        while owed > 0 {
+            owed -= self.may_read(owed).await.min(owed);
+        }
         let mut outcome = with_buffers(|buffers| self.take(body, &mut first, &mut buffers.compare));
         drop(first);
         loop {
@@ -436,11 +451,14 @@ impl<'a> Writer<'a> {
                 }
                 Err(stop) => return Err(stop),
             }
+            self.fit_window(connection);
+            let stream = &mut connection.stream;
             let next = self.next(stream, body)?;
             if matches!(next, Next::End) {
                 return self.finish(body.is_done());
             }
-            let allowed = self.may_read().await;
+            // A coded body can grow a thousandfold: less at a time, so that the thread is not held up.
+            let allowed = self.may_read(if self.decoder.is_some() { CODED } else { BUFFER }).await;
             let read = match next {
                 Next::Splice(most) => self.splice(stream, body, allowed, most).await,
                 Next::Read | Next::End => self.read(stream, body, allowed).await,
@@ -452,18 +470,24 @@ impl<'a> Writer<'a> {
                     return self.finish(true);
                 }
                 Err(error) => {
-                    let host = self.job.url.host_str().unwrap_or_default();
-                    return Err(FetchError::from_io(error, host, false, false).into());
+                    return Err(FetchError::from_io(error, self.job.host(), false, false).into());
                 }
             };
         }
     }
 
-    /// How many bytes may be read now. Says meanwhile that it is not the network that is silent.
-    async fn may_read(&mut self) -> usize {
+    /// Lets the window of a connection that was opened under a limit follow its share.
+    fn fit_window(&mut self, connection: &mut Connection) {
+        let Connection { stream, window: Some(window), .. } = connection else { return };
+        let Some((share, socket)) = self.limit.new_share().zip(stream.socket()) else { return };
+        let outgrown = !window.fit(socket, share);
+        self.job.cell.outgrown.store(outgrown, Ordering::Relaxed);
+    }
+
+    /// How many of `want` bytes may be read now. Says meanwhile that it is not the network that is silent.
+    async fn may_read(&mut self, want: usize) -> usize {
         let cell = &self.job.cell;
-        // A coded body can grow a thousandfold: less at a time, so that the thread is not held up.
-        let take = self.limit.take(if self.decoder.is_some() { CODED } else { BUFFER });
+        let take = self.limit.take(want);
         tokio::pin!(take);
         poll_fn(|cx| {
             let polled = take.as_mut().poll(cx);
@@ -750,7 +774,7 @@ impl<'a> Writer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::{Network, NetworkConfig};
+    use crate::connect::{Form, Network, NetworkConfig};
     use crate::data::DataThread;
     use crate::engine::Disk;
     use crate::http1::Framing;
@@ -815,20 +839,23 @@ mod tests {
         let mut server = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (client, _) = listener.accept().unwrap();
         client.set_nonblocking(true).unwrap();
-        let mut stream = Stream::from(tokio::net::TcpStream::from_std(client).unwrap());
+        let stream = Stream::from(tokio::net::TcpStream::from_std(client).unwrap());
+        let mut connection = Connection { stream, form: Form::Origin, window: None };
         let mut body = Body::new(Framing::Length(LENGTH));
         let mut writer = Writer::new(&job, &thread.shared, &plan, (target, Some(version)), None);
         // It is decided how many bytes go on unseen, and then it waits. Meanwhile others come to lie there.
-        let Ok(Next::Splice(most)) = writer.next(&stream, &body) else { panic!("by way of memory") };
+        let Ok(Next::Splice(most)) = writer.next(&connection.stream, &body) else {
+            panic!("by way of memory")
+        };
         part.write_at(version, 0, &[1; 1000]).unwrap();
         server.write_all(&[2; 1000]).unwrap();
-        let gone_by = writer.splice(&mut stream, &mut body, BUFFER, most).await.unwrap();
+        let gone_by = writer.splice(&mut connection.stream, &mut body, BUFFER, most).await.unwrap();
         assert!(matches!(gone_by, ControlFlow::Continue(Ok(()))));
         let mut here = [0; 1000];
         part.read_at(0, &mut here).unwrap();
         assert_eq!(here, [1; 1000]);
         // Looked at, they are found to differ.
-        let met = writer.take_body(&mut stream, &mut body, &mut Vec::new()).await;
+        let met = writer.take_body(&mut connection, &mut body, &mut Vec::new()).await;
         assert!(matches!(met, Err(Stop::Differs(0))));
     }
 }

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -28,8 +28,12 @@ impl RateLimiter {
     /// A limiter with these limits; of [`Limits`] only the rates matter here.
     pub fn new(limits: &Limits) -> Self {
         let state = State { share: FairShare::new(), wakers: Vec::new(), ready: Vec::new() };
-        let shared =
-            Shared { limited: AtomicBool::new(false), origin: Instant::now(), state: Mutex::new(state) };
+        let shared = Shared {
+            limited: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            origin: Instant::now(),
+            state: Mutex::new(state),
+        };
         let limiter = Self { shared: Arc::new(shared) };
         limiter.set_limits(limits);
         limiter
@@ -62,7 +66,9 @@ impl RateLimiter {
             state.ready.reserve(connections);
         }
         drop(state);
-        ConnectionLimit { shared: Arc::clone(&self.shared), id, waits: false, lent: false, timer: None }
+        // It looks at its own share first.
+        let seen = self.shared.changes.fetch_add(1, Ordering::Release);
+        ConnectionLimit { shared: Arc::clone(&self.shared), id, seen, waits: false, lent: false, timer: None }
     }
 
     /// What one more connection of `download` to `host` may expect, in bytes a second; `None` without a
@@ -80,6 +86,8 @@ impl RateLimiter {
 pub struct ConnectionLimit {
     shared: Arc<Shared>,
     id: ConnectionId,
+    /// The state of `changes` when its share was looked at last.
+    seen: u64,
     /// It was told to wait and has got nothing since.
     waits: bool,
     /// The last grant came from the share and may be given back to it.
@@ -97,6 +105,17 @@ impl ConnectionLimit {
     /// Outside a tokio runtime with time enabled, if it has to wait.
     pub fn take(&mut self, want: usize) -> Take<'_> {
         Take { limit: self, want: want.max(1) }
+    }
+
+    /// What it may expect now, in bytes a second, if that may have changed since this was asked last: limits
+    /// were set, or others came or went. `Some(None)` is no limit.
+    pub fn new_share(&mut self) -> Option<Option<u64>> {
+        let now = self.shared.changes.load(Ordering::Acquire);
+        if now == self.seen {
+            return None;
+        }
+        self.seen = now;
+        Some(self.shared.is_limited().then(|| self.shared.lock().share.share_of(self.id)).flatten())
     }
 
     /// Gives back bytes of the last grant that were not read.
@@ -164,6 +183,7 @@ impl Drop for ConnectionLimit {
         state.share.remove(self.id);
         let old = state.wakers.get_mut(self.id.index()).and_then(Option::take);
         self.shared.wake(state, now);
+        self.shared.changes.fetch_add(1, Ordering::Release);
         drop(old);
     }
 }
@@ -195,6 +215,8 @@ impl Drop for Take<'_> {
 struct Shared {
     /// Whether any limit is set: all that is looked at while none is.
     limited: AtomicBool,
+    /// Counts what changes shares: limits that are set, connections that come and go.
+    changes: AtomicU64,
     origin: Instant,
     state: Mutex<State>,
 }
@@ -228,6 +250,7 @@ impl Shared {
         let mut state = self.lock();
         change(&mut state.share, now);
         self.limited.store(state.share.is_limited(), Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
         // All that wait have a new time to look again: each finds out its own.
         let mut ready = std::mem::take(&mut state.ready);
         ready.extend(state.wakers.iter().flatten().cloned());
@@ -272,7 +295,6 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::rc::Rc;
-    use std::sync::atomic::AtomicU64;
     use tokio::task::LocalSet;
     use tokio::time::{sleep, timeout};
 
@@ -344,6 +366,7 @@ mod tests {
         };
         let (bytes, ()) = tokio::join!(limit.take(1000), lifted);
         assert_eq!(bytes, 1000);
+        assert_eq!(limit.new_share(), Some(None));
         assert_eq!(limiter.shared.origin.elapsed(), Duration::from_millis(1));
 
         limiter.set_download_limit(DownloadId(1), Some(1));
@@ -387,8 +410,11 @@ mod tests {
         let ended = limiter.register(DownloadId(1), "h");
         let mut limit = limiter.register(DownloadId(2), "h");
         assert_eq!(limiter.expected(DownloadId(2), "h"), Some(MIB / 4));
+        assert_eq!(limit.new_share(), Some(Some(MIB / 2)));
+        assert_eq!(limit.new_share(), None);
         drop(ended);
         assert_eq!(limiter.expected(DownloadId(2), "h"), Some(MIB / 2));
+        assert_eq!(limit.new_share(), Some(Some(MIB)));
         let mut read = 0_u64;
         let reading = async {
             loop {

@@ -1,12 +1,13 @@
 //! What this crate asks of Linux beyond the standard library, and the only unsafe code in it.
 
-#![allow(unsafe_code, reason = "one call that has no safe wrapper; see start_writeback")]
+#![allow(unsafe_code, reason = "two calls that have no safe wrapper; see start_writeback and round_trip")]
 
 use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
+use std::time::Duration;
 use tidegate_core::checkpoint::Surroundings;
 
 /// Where and when a file is: see [`Surroundings`]. What this kernel or file system cannot tell is `None`.
@@ -53,6 +54,28 @@ pub fn start_writeback(file: BorrowedFd<'_>) {
     // An error (ESPIPE, ENOSYS) leaves the pages to the kernel's own time, and a failure of the disk is
     // reported by the next sync, which looks for one.
     let _ = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// What the kernel knows of a TCP connection: its round trip, as smoothed so far, and by how many bits the
+/// windows that we announce are shifted. `None` for what is no TCP connection.
+pub fn round_trip(socket: impl AsFd) -> Option<(Duration, u8)> {
+    // SAFETY: `tcp_info` is integers only, so all zeros are a value of it. The kernel writes at most `length`
+    // bytes, the size of `info`, which outlives the call, and says in `length` how many; a kernel that knows
+    // fewer fields leaves the rest zero. The descriptor is borrowed, so it is open for the whole call.
+    let (info, length) = unsafe {
+        let mut info: libc::tcp_info = std::mem::zeroed();
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let result = libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        );
+        (result == 0).then_some((info, length))?
+    };
+    let told = length as usize >= std::mem::offset_of!(libc::tcp_info, tcpi_rttvar);
+    told.then(|| (Duration::from_micros(info.tcpi_rtt.into()), info.tcpi_snd_rcv_wscale >> 4))
 }
 
 /// What kind of file system a file is on, as far as it matters here.

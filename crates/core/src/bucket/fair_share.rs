@@ -236,18 +236,30 @@ impl FairShare {
     /// What one more connection of `download` to `host` may expect, in bytes a second, if all want as
     /// much as they can get; `None` without a limit. For the size of its receive buffer.
     pub fn expected(&self, download: DownloadId, host: &str) -> Option<u64> {
-        let known = self.downloads.iter().find(|d| d.id == Some(download));
-        let connections = known.map_or(1, |d| d.node.users + 1);
-        let others = self.downloads.iter().filter(|d| d.node.users > 0 && d.id != Some(download)).count();
+        let download = self.downloads.iter().find(|d| d.id == Some(download));
         let host = self.hosts.iter().find(|h| h.node.users > 0 && h.name == host);
-        let own = least(self.each_limit, known.and_then(|d| d.own_limit));
+        self.divided(download, host, 1)
+    }
+
+    /// What a connection that is among them may expect, as [`FairShare::expected`].
+    pub fn share_of(&self, id: ConnectionId) -> Option<u64> {
+        let connection = self.find(id)?;
+        self.divided(Some(&self.downloads[connection.download]), Some(&self.hosts[connection.host]), 0)
+    }
+
+    /// The limits divided by those who share them and `more` besides.
+    fn divided(&self, download: Option<&Download>, host: Option<&Host>, more: usize) -> Option<u64> {
+        let connections = download.map_or(0, |d| d.node.users) + more;
+        let is_other = |d: &&Download| d.node.users > 0 && Some(d.id) != download.map(|own| own.id);
+        let others = self.downloads.iter().filter(is_other).count();
+        let own = least(self.each_limit, download.and_then(|d| d.own_limit));
         let divided = |limit: Option<u64>, by: usize| limit.map(|l| (l / by.max(1) as u64).max(1));
         least(
             least(
                 divided(self.total.limit(), connections.saturating_mul(others + 1)),
                 divided(own, connections),
             ),
-            divided(self.host_limit, host.map_or(1, |h| h.node.users + 1)),
+            divided(self.host_limit, host.map_or(0, |h| h.node.users) + more),
         )
     }
 }

@@ -162,6 +162,8 @@ pub struct Count {
     pub received: u64,
     /// It has bytes to read but no tokens: silence is not its fault.
     pub limited: bool,
+    /// Its connection was opened under a narrower limit and can never be as fast as it may be now.
+    pub outgrown: bool,
 }
 
 /// How a fetch ended.

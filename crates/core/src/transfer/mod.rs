@@ -60,6 +60,9 @@ const CRAWL_PATIENCE: Duration = Duration::from_secs(1);
 /// How many connections are replaced for crawling in one download, at most.
 const MOST_REPLACED: u32 = 64;
 
+/// What is left to a connection that could be replaced by a faster one must be more than this.
+const WORTH_REPLACING: u64 = 1 << 20;
+
 /// The least that a request for more than that is to bring; and no request asks for less because a mirror
 /// gives so little. Else a large file would take requests without number.
 const CRUMB: u64 = 16 << 10;
@@ -130,6 +133,7 @@ struct Fetch {
     last_heard: Instant,
     accepted_at: Option<Instant>,
     limited: bool,
+    outgrown: bool,
     speed: f64,
 }
 
@@ -354,7 +358,7 @@ impl Transfer {
             }
             Input::Head { segment, answer } => self.on_head(segment, *answer, now, &mut out),
             Input::Ended { segment, end, pos, received } => {
-                self.count(Count { segment, pos, received, limited: false }, now);
+                self.count(Count { segment, pos, received, limited: false, outgrown: false }, now);
                 self.on_end(segment, end, now, &mut out);
             }
             Input::Tick { counts, disk_blocked } => self.on_tick(counts, disk_blocked, now, &mut out),

@@ -241,6 +241,7 @@ impl Transfer {
             last_heard: now,
             accepted_at: None,
             limited: false,
+            outgrown: false,
             speed: 0.0,
         };
         self.send(fetch, out);

@@ -226,7 +226,7 @@ fn of_unknown_length(bytes: u64) -> (Course, SegmentId) {
     let first = course.asked()[0].segment;
     course.answer(first, 200, &[("transfer-encoding", "chunked"), ("accept-ranges", "bytes")]);
     course.tell(Input::Prepared);
-    let counts = [Count { segment: first, pos: bytes, received: bytes, limited: false }];
+    let counts = [Count { segment: first, pos: bytes, received: bytes, limited: false, outgrown: false }];
     course.tell(Input::Tick { counts: &counts, disk_blocked: false });
     (course, first)
 }
@@ -298,4 +298,37 @@ fn a_connection_that_brought_something_before_it_was_cut_is_replaced_at_once() {
         course.tell(ended);
         assert_eq!(!course.asked().is_empty(), at_once, "{brought} bytes: {:?}", course.actions);
     }
+}
+
+#[test]
+fn connections_opened_under_a_limit_are_replaced_one_after_the_other_once_they_could_be_faster() {
+    let mut course = Course::begin(Found::Nothing, |request| request.options.min_split = 1 << 20);
+    let first = course.asked()[0].segment;
+    let length = 100 << 20;
+    let fields = [("content-length", "104857600"), ("accept-ranges", "bytes"), ("etag", "\"a\"")];
+    course.answer(first, 200, &fields);
+    course.tell(Input::Prepared);
+    let second = course.asked()[0].clone();
+    let (start, end) = second.range.map(|(start, end)| (start, end.unwrap())).unwrap();
+    let range = format!("bytes {start}-{}/{length}", end - 1);
+    course.answer(second.segment, 206, &[("content-range", &range), ("etag", "\"a\"")]);
+    let count = |segment, pos, received, outgrown| Count { segment, pos, received, limited: true, outgrown };
+    let dropped = |course: &Course| {
+        let drops = course.actions.iter().filter(|a| matches!(a, Action::Drop { .. })).count();
+        (drops, course.asked().first().and_then(|order| order.range))
+    };
+    let at = 1 << 16;
+    let slow = |outgrown| [count(first, at, at, outgrown), count(second.segment, start + at, at, outgrown)];
+    course.now += Duration::from_millis(100);
+    course.tell(Input::Tick { counts: &slow(false), disk_blocked: false });
+    assert_eq!(dropped(&course).0, 0);
+    course.now += Duration::from_millis(100);
+    course.tell(Input::Tick { counts: &slow(true), disk_blocked: false });
+    // It goes on from where the other stopped.
+    let (drops, asked) = dropped(&course);
+    assert_eq!((drops, asked.map(|(from, _)| from)), (1, Some(at)));
+    course.now += Duration::from_millis(100);
+    course.tell(Input::Tick { counts: &slow(true)[1..], disk_blocked: false });
+    let (drops, asked) = dropped(&course);
+    assert_eq!((drops, asked.map(|(from, _)| from)), (1, Some(start + at)));
 }

@@ -337,6 +337,7 @@ impl World {
                     pos: r.at,
                     received: r.received,
                     limited: false,
+                    outgrown: false,
                 })
                 .collect();
             let actions = transfer.handle(Input::Tick { counts: &counts, disk_blocked: false }, self.now);

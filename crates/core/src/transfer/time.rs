@@ -34,6 +34,7 @@ impl Transfer {
                 if !disk_blocked {
                     self.drop_the_silent(now, out);
                     self.replace_a_crawler(now, out);
+                    self.replace_an_outgrown(out);
                     self.measure(now);
                 }
                 self.settle(out);
@@ -49,6 +50,7 @@ impl Transfer {
             fetch.last_heard = now;
         }
         fetch.limited = count.limited;
+        fetch.outgrown = count.outgrown;
         let since = now.saturating_duration_since(self.last_tick.unwrap_or(fetch.asked_at)).as_secs_f64();
         if since > 0.0 && fetch.accepted && !self.disk_blocked {
             let rate = count.received.saturating_sub(fetch.received) as f64 / since;
@@ -119,6 +121,24 @@ impl Transfer {
         let crawler = self.with_running(now, |running| plan::crawler(running, CRAWL_PATIENCE));
         let Some(segment) = crawler.filter(|_| !limited) else { return };
         self.replaced += 1;
+        out.push(Action::Drop { segment });
+        self.remove(segment);
+    }
+
+    /// A connection that was opened under a narrower limit gives its place to one that can be as fast as it may
+    /// be now: one in each turn, so that the others go on meanwhile.
+    pub(super) fn replace_an_outgrown(&mut self, out: &mut Vec<Action>) {
+        // What is dropped must be had again from where it stopped.
+        let Some(length) = self.length().filter(|_| matches!(self.state, State::Fetching) && self.may_join())
+        else {
+            return;
+        };
+        let left = |f: &Fetch| f.end.min(length).saturating_sub(f.pos);
+        let mut outgrown = self.fetches.iter().filter(|(_, f)| {
+            f.outgrown && self.remotes[f.mirror].ranges == Some(true) && left(f) > WORTH_REPLACING
+        });
+        let Some((segment, _)) = outgrown.next() else { return };
+        let segment = *segment;
         out.push(Action::Drop { segment });
         self.remove(segment);
     }

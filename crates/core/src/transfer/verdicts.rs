@@ -90,6 +90,7 @@ impl Transfer {
                 last_heard: now,
                 accepted_at: Some(now),
                 limited: false,
+                outgrown: false,
                 speed: 0.0,
             };
             self.after_failure(&fetch, failure, now, out);

@@ -14,12 +14,14 @@ mod secure;
 mod socks;
 mod stream;
 pub(crate) mod tls;
+mod window;
 
 pub use proxy::{Proxies, Proxy};
 pub use resolve::SystemResolver;
 pub use stream::{Duplex, Stream};
 pub use tidegate_core::no_proxy::NoProxy;
 pub use tls::TlsConfig;
+pub use window::Window;
 
 use crate::failure::{FetchError, Step, in_words};
 use std::fmt;
@@ -28,7 +30,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 use tidegate_core::Failure;
 use tidegate_core::request::Mirror;
@@ -274,6 +276,8 @@ pub struct Connected {
     pub form: Form,
     /// The other end of the socket: the proxy, if there is one.
     pub peer: Option<SocketAddr>,
+    /// Its receive window, if it was opened for a share.
+    pub window: Option<Window>,
 }
 
 /// What a single connection is to be like.
@@ -281,9 +285,9 @@ pub struct Connected {
 pub struct ConnectOptions {
     /// How long all steps together may take.
     pub timeout: Duration,
-    /// Size of the socket's receive buffer in bytes; only for connections opened under a limit, since
-    /// setting it turns the system's own tuning off for good.
-    pub receive_buffer: Option<u32>,
+    /// What it may expect of a limit, in bytes a second: its receive buffer is no larger than that needs.
+    /// `None` without a limit.
+    pub share: Option<u64>,
 }
 
 /// Connects to `endpoint`, by way of a proxy if the configuration says so, and shakes hands.
@@ -297,7 +301,7 @@ pub async fn connect(
     endpoint: &Endpoint,
     options: ConnectOptions,
 ) -> Result<Connected, FetchError> {
-    let attempt = Attempt { network, receive_buffer: options.receive_buffer, step: AtomicU8::new(0) };
+    let attempt = Attempt { network, share: options.share, asked: AtomicU32::new(0), step: AtomicU8::new(0) };
     match tokio::time::timeout(options.timeout, attempt.run(endpoint)).await {
         Ok(result) => result,
         Err(_) => Err(FetchError::ConnectTimeout {
@@ -311,7 +315,9 @@ pub async fn connect(
 /// One attempt to connect, and how far it is.
 struct Attempt<'a> {
     network: &'a Network,
-    receive_buffer: Option<u32>,
+    share: Option<u64>,
+    /// The receive buffer that was asked for, 0 if none was.
+    asked: AtomicU32,
     step: AtomicU8,
 }
 
@@ -334,7 +340,11 @@ impl Attempt<'_> {
             stream = shared.tls.secure(stream, &endpoint.host, tls::With::Origin).await?;
         }
         let peer = stream.peer();
-        Ok(Connected { stream, form, peer })
+        let window = match self.asked.load(Ordering::Relaxed) {
+            0 => None,
+            size => stream.socket().and_then(|socket| Window::of(socket, size)),
+        };
+        Ok(Connected { stream, form, peer, window })
     }
 
     /// A plain connection to one of the addresses of a host.
@@ -343,7 +353,8 @@ impl Attempt<'_> {
         let addresses = self.network.addresses(host, port).await?;
         self.at(Step::Connecting);
         let dialer = &*self.network.shared.dialer;
-        happy::race(dialer, &addresses, self.receive_buffer).await.map_err(|(address, source)| {
+        let buffer = self.share.and_then(window::first);
+        let stream = happy::race(dialer, &addresses, buffer).await.map_err(|(address, source)| {
             let (host, said) = (authority(host, port), in_words(&source));
             let why = match addresses.len() {
                 // An address as the host is not told twice.
@@ -352,7 +363,25 @@ impl Attempt<'_> {
                 n => format!("{n} addresses were tried, the last was {address}: {said}"),
             };
             FetchError::Connect { host, why, source }
-        })
+        })?;
+        self.asked.store(buffer.unwrap_or(0), Ordering::Relaxed);
+        Ok(self.large_enough(stream, buffer).await)
+    }
+
+    /// The same connection, or another to the same address if this one can never carry its share over the
+    /// distance that has shown now. Nothing was sent over it yet.
+    async fn large_enough(&self, stream: Stream, buffer: Option<u32>) -> Stream {
+        let (Some(share), Some(_), Some(socket)) = (self.share, buffer, stream.socket()) else {
+            return stream;
+        };
+        let Some((wanted, peer)) = window::too_small(socket, share).zip(stream.peer()) else { return stream };
+        match self.network.shared.dialer.dial(peer, wanted).await {
+            Ok(larger) => {
+                self.asked.store(wanted.unwrap_or(0), Ordering::Relaxed);
+                larger
+            }
+            Err(_) => stream,
+        }
     }
 
     fn at(&self, step: Step) {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-const OPTIONS: ConnectOptions = ConnectOptions { timeout: Duration::from_secs(20), receive_buffer: None };
+const OPTIONS: ConnectOptions = ConnectOptions { timeout: Duration::from_secs(20), share: None };
 
 /// Sends every name to this machine, and remembers what was asked.
 #[derive(Debug, Default, Clone)]
@@ -304,9 +304,9 @@ async fn a_plain_connection_is_a_bare_socket() {
     let (listener, port) = listen().await;
     let server = tokio::spawn(async move { echo(listener.accept().await.unwrap().0).await });
     let (network, names) = network(NetworkConfig::default());
-    let options = ConnectOptions { receive_buffer: Some(8192), ..OPTIONS };
-    let connected = connect(&network, &endpoint(false, "127.0.0.1", port), options).await.unwrap();
+    let connected = connect(&network, &endpoint(false, "127.0.0.1", port), OPTIONS).await.unwrap();
     assert!(connected.stream.tcp().unwrap().nodelay().unwrap());
+    assert!(connected.window.is_none());
     echoes(connected.stream).await;
     assert!(names.0.lock().unwrap().is_empty(), "an address is no name");
     server.await.unwrap();
@@ -341,7 +341,7 @@ impl Dial for Silence {
 async fn a_connection_is_given_up_in_time_and_the_step_is_told() {
     let config = NetworkConfig::default();
     let network = Network::simulated(config, Box::new(Names::default()), Box::new(Silence)).unwrap();
-    let options = ConnectOptions { timeout: Duration::from_secs(3), receive_buffer: None };
+    let options = ConnectOptions { timeout: Duration::from_secs(3), share: None };
     let error = connect(&network, &endpoint(false, "h", 80), options).await.unwrap_err();
     assert!(matches!(error, FetchError::ConnectTimeout { during: Step::Connecting, .. }), "{error:?}");
 }
@@ -369,7 +369,7 @@ async fn proxy_says(proxy: &str, answer: &'static [u8]) -> FetchError {
     let proxies = Proxies::parse(None, Some(proxy), None, None).unwrap();
     let config = NetworkConfig { proxies, ..NetworkConfig::default() };
     let network = Network::simulated(config, Box::new(Names::default()), Box::new(Scripted(answer))).unwrap();
-    let options = ConnectOptions { timeout: Duration::from_secs(3), receive_buffer: None };
+    let options = ConnectOptions { timeout: Duration::from_secs(3), share: None };
     connect(&network, &endpoint(true, "files.example", 443), options).await.unwrap_err()
 }
 

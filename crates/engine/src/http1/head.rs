@@ -8,6 +8,9 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 /// Most bytes read at a time while a head is incomplete.
 const READ: usize = 16 * 1024;
+/// The same where a limit holds: most heads are shorter, and what comes with them of the body is more than
+/// was granted.
+const SPARING: usize = 1024;
 /// Most bytes of one head.
 const MOST_BYTES: usize = 64 * 1024;
 /// Most fields in one head.
@@ -129,12 +132,20 @@ pub struct HeadBuffer {
     reused: bool,
     any: bool,
     trimmed: bool,
+    sparing: bool,
 }
 
 impl HeadBuffer {
     /// An empty buffer. `reused` says whether the connection has carried an answer before.
     pub fn new(reused: bool) -> Self {
         Self { reused, ..Self::default() }
+    }
+
+    /// The same, reading hardly more than the head.
+    #[must_use]
+    pub fn sparing(mut self, sparing: bool) -> Self {
+        self.sparing = sparing;
+        self
     }
 
     /// What came after the head: the beginning of the body, at most 16 KiB.
@@ -313,7 +324,8 @@ where
         let read = poll_fn(|cx| {
             // On the stack and only inside the poll: it costs an idle request nothing.
             let mut room = [std::mem::MaybeUninit::<u8>::uninit(); READ];
-            let mut room = ReadBuf::uninit(&mut room);
+            let most = if buffer.sparing { SPARING } else { READ };
+            let mut room = ReadBuf::uninit(&mut room[..most]);
             Pin::new(&mut *stream).poll_read(cx, &mut room).map_ok(|()| {
                 buffer.push(room.filled());
                 room.filled().len()
