@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tidegate_core::message::{Limits, Phase};
+use tidegate_core::message::{Limits, Phase, Snapshot};
 use tidegate_core::request::{Destination, Mirror, Sync};
 use tidegate_core::{Failure, Request};
 use tidegate_daemon::{Manager, MemoryStore, Notice, Settings};
@@ -156,21 +156,26 @@ fn allocations(args: &AllocProbe) -> Result<Value, Trouble> {
             Notice::Event { .. } => {}
             // A program that shows nothing asks for nothing; but it must be known when it begins.
             Notice::Tick if args.progress || !steady || shared.over.load(Ordering::Acquire) => {
-                let Ok(all) = manager.snapshot() else { return };
-                let Some((_, progress)) = all.first() else { return };
-                shared.have.store(progress.have, Ordering::Relaxed);
-                if progress.connections != before {
-                    (before, changed) = (progress.connections, Instant::now());
-                }
-                if progress.phase == Phase::Fetching && progress.have > 0 {
-                    let first = *first_byte.get_or_insert_with(Instant::now);
-                    let calm = changed.elapsed() >= STEADY && first.elapsed() >= STEADY;
-                    if !steady && (calm || first.elapsed() >= STEADY_AT_LAST) {
-                        shared.steady.store(true, Ordering::Release);
+                let mut have = 0;
+                let looked = manager.look(&mut |_, progress| {
+                    have = progress.have;
+                    if progress.connections != before {
+                        (before, changed) = (progress.connections, Instant::now());
                     }
+                    if progress.phase == Phase::Fetching && progress.have > 0 {
+                        let first = *first_byte.get_or_insert_with(Instant::now);
+                        let calm = changed.elapsed() >= STEADY && first.elapsed() >= STEADY;
+                        if !steady && (calm || first.elapsed() >= STEADY_AT_LAST) {
+                            shared.steady.store(true, Ordering::Release);
+                        }
+                    }
+                });
+                if looked.is_err() || have == 0 {
+                    return;
                 }
+                shared.have.store(have, Ordering::Relaxed);
                 if shared.over.load(Ordering::Acquire) {
-                    since_window = progress.have;
+                    since_window = have;
                     stopper.stop();
                 }
             }
@@ -255,6 +260,7 @@ fn share(args: &ShareProbe) -> Result<Value, Trouble> {
         engine.start_into(request(url, &args.dir, String::new(), 1)?, slow).map_err(refused)?;
     }
     let until = Instant::now() + Duration::from_millis(args.run_ms);
+    let mut seen = Snapshot::default();
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -262,7 +268,7 @@ fn share(args: &ShareProbe) -> Result<Value, Trouble> {
         }
         // As a program does that shows progress. What ends early is of no interest here.
         engine.next_event(left.min(Duration::from_millis(100))).map_err(refused)?;
-        engine.snapshot().map_err(refused)?;
+        engine.refresh(&mut seen).map_err(refused)?;
     }
     engine.shutdown(Duration::from_secs(5)).map_err(refused)?;
     Ok(json!({ "slow_reader_took": taken.load(Ordering::Relaxed) }))

@@ -74,10 +74,11 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
             Notice::Event { job, event } => screen.event(job.0, &event),
             Notice::Tick => {}
         }
-        if screen.wants_progress()
-            && let Ok(all) = manager.snapshot()
-        {
-            screen.progress(all.into_iter().map(|(job, progress)| (job.0, progress)).collect());
+        if screen.wants_progress() {
+            let mut all = Vec::new();
+            if manager.look(&mut |job, progress| all.push((job.0, progress.clone()))).is_ok() {
+                screen.progress(all);
+            }
         }
         if screen.reader_is_gone() {
             stopped.note(SIGPIPE);

@@ -95,6 +95,25 @@ pub struct Progress {
     pub requests: u64,
 }
 
+impl Progress {
+    /// Of a download of which nothing is known yet.
+    pub fn new(id: DownloadId) -> Self {
+        Self {
+            id,
+            phase: Phase::Queued,
+            have: 0,
+            received: 0,
+            length: None,
+            speed: 0,
+            left: None,
+            connections: 0,
+            segments: Vec::new(),
+            map: Vec::new(),
+            requests: 0,
+        }
+    }
+}
+
 /// Something that happened to a download.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]

@@ -24,8 +24,8 @@ pub trait Downloads: Send + Sync {
     /// The next event, waiting at most `patience` for it.
     fn next_event(&self, patience: Duration) -> Result<Option<Event>, Failure>;
 
-    /// What every running download is doing right now.
-    fn snapshot(&self) -> Result<Snapshot, Failure>;
+    /// Brings a snapshot of what every running download is doing up to date.
+    fn refresh(&self, snapshot: &mut Snapshot) -> Result<(), Failure>;
 }
 
 impl Downloads for EngineHandle {
@@ -45,7 +45,7 @@ impl Downloads for EngineHandle {
         self.next_event(patience)
     }
 
-    fn snapshot(&self) -> Result<Snapshot, Failure> {
-        self.snapshot()
+    fn refresh(&self, snapshot: &mut Snapshot) -> Result<(), Failure> {
+        self.refresh(snapshot)
     }
 }

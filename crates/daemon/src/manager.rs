@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-use tidegate_core::message::{Event, EventKind, Progress};
+use tidegate_core::message::{Event, EventKind, Progress, Snapshot};
 use tidegate_core::{Code, DownloadId, Failure, Remedy, Request};
 use tidegate_queue::{Claimed, JobId, Lease, NewJob, Outcome, QueueError, State, Store};
 
@@ -98,6 +98,8 @@ pub struct Manager {
     asked: Arc<AtomicBool>,
     /// Changed by `run` alone, and never locked while others' code runs.
     running: Mutex<BTreeMap<DownloadId, Running>>,
+    /// What was shown last, to be used again.
+    seen: Mutex<Snapshot>,
     clock: fn() -> SystemTime,
 }
 
@@ -113,6 +115,7 @@ impl Manager {
             worker: format!("{}-{count}", std::process::id()),
             asked: Arc::default(),
             running: Mutex::default(),
+            seen: Mutex::default(),
             clock: SystemTime::now,
         }
     }
@@ -152,17 +155,21 @@ impl Manager {
         Stopper { asked: Arc::clone(&self.asked) }
     }
 
-    /// What the running jobs are doing right now, in the order in which they were started.
+    /// Shows what each running job is doing right now, in the order in which they were started. However often
+    /// this is asked, nothing is allocated while bytes flow and nothing else changes.
     ///
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
-    pub fn snapshot(&self) -> Result<Vec<(JobId, Progress)>, Failure> {
-        let snapshot = self.engine.snapshot()?;
+    pub fn look(&self, show: &mut dyn FnMut(JobId, &Progress)) -> Result<(), Failure> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        self.engine.refresh(&mut seen)?;
         let running = self.running();
-        let job = |progress: Progress| Some((running.get(&progress.id)?.lease.job, progress));
-        let mut jobs: Vec<_> = snapshot.downloads.into_iter().filter_map(job).collect();
-        jobs.sort_by_key(|(_, progress)| progress.id);
-        Ok(jobs)
+        for progress in &seen.downloads {
+            if let Some(running) = running.get(&progress.id) {
+                show(running.lease.job, progress);
+            }
+        }
+        Ok(())
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<DownloadId, Running>> {

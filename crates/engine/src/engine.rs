@@ -7,7 +7,7 @@
 mod messages;
 mod running;
 
-pub(crate) use self::messages::{Disk, FromCold, Inbox, Start, ToCold};
+pub(crate) use self::messages::{Asked, Disk, FromCold, Inbox, Start, ToCold};
 
 use self::running::{Hot, Live, Running};
 use crate::config::Config;
@@ -176,11 +176,18 @@ impl Control {
                     self.limiter.set_download_limit(id, limit);
                 }
             }
-            Inbox::Snapshot { reply } => {
-                let _ = reply.try_send(self.snapshot(now));
+            Inbox::Snapshot(mut asked) => {
+                self.refresh(&mut asked.snapshot, now);
+                let reply = asked.reply.clone();
+                let _ = reply.try_send(asked);
             }
             Inbox::Progress { id, reply } => {
-                let _ = reply.try_send(self.downloads.get(&id).map(|running| running.progress(id, now)));
+                let progress = self.downloads.get(&id).map(|running| {
+                    let mut progress = Progress::new(id);
+                    running.tell_progress(id, &mut progress, now);
+                    progress
+                });
+                let _ = reply.try_send(progress);
             }
             Inbox::Cookies { reply } => {
                 let _ = reply.try_send(self.session.cookies.clone());
@@ -523,11 +530,16 @@ impl Control {
         self.downloads.values_mut().for_each(Running::flush);
     }
 
-    fn snapshot(&self, now: Instant) -> Snapshot {
-        let downloads: Vec<Progress> =
-            self.downloads.iter().map(|(id, running)| running.progress(*id, now)).collect();
-        let speed = downloads.iter().map(|p| p.speed).sum();
-        Snapshot { downloads, speed }
+    fn refresh(&self, snapshot: &mut Snapshot, now: Instant) {
+        let Snapshot { downloads, speed } = snapshot;
+        downloads.truncate(self.downloads.len());
+        for (index, (id, running)) in self.downloads.iter().enumerate() {
+            if downloads.len() == index {
+                downloads.push(Progress::new(*id));
+            }
+            running.tell_progress(*id, &mut downloads[index], now);
+        }
+        *speed = downloads.iter().map(|p| p.speed).sum();
     }
 }
 

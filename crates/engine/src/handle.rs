@@ -23,7 +23,7 @@
 use crate::config::{Ask, Config};
 use crate::connect::Network;
 use crate::download::{Download, Output};
-use crate::engine::{Control, Inbox};
+use crate::engine::{Asked, Control, Inbox};
 use crate::events::{Events, Taken};
 use crate::places::{self, Halt, Places};
 use crate::threads::Threads;
@@ -31,8 +31,8 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{Event, Limits, Progress, Snapshot};
@@ -77,8 +77,15 @@ impl Engine {
         threads
             .spawn("control".to_owned(), body)
             .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
-        let shared =
-            Shared { control, events, next: AtomicU64::new(1), places: Arc::default(), threads, ask };
+        let shared = Shared {
+            control,
+            events,
+            next: AtomicU64::new(1),
+            places: Arc::default(),
+            threads,
+            ask,
+            kept: Mutex::default(),
+        };
         Ok(EngineHandle { shared: Arc::new(shared) })
     }
 }
@@ -108,6 +115,8 @@ struct Shared {
     places: Arc<Places>,
     threads: Arc<Threads>,
     ask: Option<Arc<dyn Ask>>,
+    /// The way back of the last snapshot, to be used again.
+    kept: Mutex<Option<(SyncSender<Asked>, Receiver<Asked>)>>,
 }
 
 impl fmt::Debug for EngineHandle {
@@ -244,7 +253,25 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn snapshot(&self) -> Result<Snapshot, Failure> {
-        self.ask(|reply| Inbox::Snapshot { reply })
+        let mut snapshot = Snapshot::default();
+        self.refresh(&mut snapshot)?;
+        Ok(snapshot)
+    }
+
+    /// The same, into a snapshot of before: while bytes flow and nothing else changes, nothing is allocated,
+    /// however often this is asked.
+    ///
+    /// # Errors
+    /// `engine-unavailable` when the engine has ended; then the snapshot is empty.
+    pub fn refresh(&self, snapshot: &mut Snapshot) -> Result<(), Failure> {
+        let kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (reply, answer) = kept.unwrap_or_else(|| sync_channel(1));
+        // Only the message has the sender, so the answer ends when nobody can give it any more.
+        self.send(Inbox::Snapshot(Asked { snapshot: std::mem::take(snapshot), reply }))?;
+        let Asked { snapshot: fresh, reply } = answer.recv_timeout(PATIENCE).map_err(|_| ended())?;
+        *snapshot = fresh;
+        *self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some((reply, answer));
+        Ok(())
     }
 
     /// How far one download is; `None` if it is over or was never started.

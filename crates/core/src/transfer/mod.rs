@@ -396,35 +396,36 @@ impl Transfer {
 
     /// How far it is.
     pub fn progress(&self, now: Instant) -> Progress {
+        let mut progress = Progress::new(self.id);
+        self.tell_progress(&mut progress, now);
+        progress
+    }
+
+    /// The same into one that is there already: while bytes flow, nothing is allocated.
+    pub fn tell_progress(&self, into: &mut Progress, now: Instant) {
         let length = self.length();
         let have = self.have.total();
-        let running = self.running(now);
-        let segments = running
-            .iter()
-            .filter_map(|one| {
-                let end = one.end.min(length.unwrap_or(one.pos.saturating_add(1)));
-                let span = Span::new(one.start, end)?;
-                let done = one.pos.clamp(one.start, end) - one.start;
-                Some(SegmentProgress { span, done, speed: one.speed.unwrap_or(0.0) as u64 })
-            })
-            .collect();
-        let left =
+        into.segments.clear();
+        into.segments.extend(self.each_running(now).filter_map(|one| {
+            let end = one.end.min(length.unwrap_or(one.pos.saturating_add(1)));
+            let span = Span::new(one.start, end)?;
+            let done = one.pos.clamp(one.start, end) - one.start;
+            Some(SegmentProgress { span, done, speed: one.speed.unwrap_or(0.0) as u64 })
+        }));
+        into.map.clear();
+        into.map.extend(self.have.iter());
+        into.id = self.id;
+        into.phase = self.phase(now);
+        into.have = have;
+        into.received = self.received();
+        into.length = length;
+        into.speed = self.speed as u64;
+        into.left =
             length.filter(|_| self.speed >= 1.0 && matches!(self.state, State::Fetching)).map(|length| {
                 Duration::from_secs_f64((length.saturating_sub(have) as f64 / self.speed).min(1e8))
             });
-        Progress {
-            id: self.id,
-            phase: self.phase(now),
-            have,
-            received: self.received(),
-            length,
-            speed: self.speed as u64,
-            left,
-            connections: self.fetches.len(),
-            segments,
-            map: self.have.iter().collect(),
-            requests: self.requests,
-        }
+        into.connections = self.fetches.len();
+        into.requests = self.requests;
     }
 
     fn phase(&self, now: Instant) -> Phase {
@@ -459,35 +460,29 @@ impl Transfer {
     }
 
     fn running(&self, now: Instant) -> Vec<Running> {
-        let mut running = Vec::new();
-        self.note_running(&mut running, now);
-        running
+        self.each_running(now).collect()
     }
 
     /// As `running`, into a list that is used again and again, where this is asked in every turn.
     fn with_running<R>(&mut self, now: Instant, f: impl FnOnce(&[Running]) -> R) -> R {
         let mut running = std::mem::take(&mut self.scratch);
         running.clear();
-        self.note_running(&mut running, now);
+        running.extend(self.each_running(now));
         let result = f(&running);
         self.scratch = running;
         result
     }
 
-    fn note_running(&self, into: &mut Vec<Running>, now: Instant) {
-        let running = self
-            .fetches
-            .iter()
-            .filter(|(_, f)| f.kind != Kind::Probe && !matches!(f.kind, Kind::Window(_)))
-            .map(|(segment, f)| Running {
-                segment: *segment,
-                start: f.start,
-                pos: f.pos,
-                end: f.end,
-                speed: f.accepted_at.filter(|at| now.duration_since(*at) >= RAMP_INTERVAL).map(|_| f.speed),
-                age: now.saturating_duration_since(f.accepted_at.unwrap_or(f.asked_at)),
-            });
-        into.extend(running);
+    fn each_running(&self, now: Instant) -> impl Iterator<Item = Running> + '_ {
+        let is_of_use = |f: &Fetch| f.kind != Kind::Probe && !matches!(f.kind, Kind::Window(_));
+        self.fetches.iter().filter(move |(_, f)| is_of_use(f)).map(move |(segment, f)| Running {
+            segment: *segment,
+            start: f.start,
+            pos: f.pos,
+            end: f.end,
+            speed: f.accepted_at.filter(|at| now.duration_since(*at) >= RAMP_INTERVAL).map(|_| f.speed),
+            age: now.saturating_duration_since(f.accepted_at.unwrap_or(f.asked_at)),
+        })
     }
 
     /// Whether anything other than samples can tell two versions apart: then no samples are needed.

@@ -161,23 +161,18 @@ impl Downloads for Engine {
         Ok(None)
     }
 
-    fn snapshot(&self) -> Result<Snapshot, Failure> {
+    fn refresh(&self, snapshot: &mut Snapshot) -> Result<(), Failure> {
         let scripted = self.scripted();
         scripted.alive()?;
         let progress = |(id, _): (&DownloadId, &Script)| Progress {
-            id: *id,
             phase: Phase::Fetching,
             have: id.0,
-            received: 0,
-            length: None,
-            speed: 0,
-            left: None,
             connections: 1,
-            segments: Vec::new(),
-            map: Vec::new(),
             requests: 1,
+            ..Progress::new(*id)
         };
-        Ok(Snapshot { downloads: scripted.running.iter().map(progress).collect(), speed: 0 })
+        *snapshot = Snapshot { downloads: scripted.running.iter().map(progress).collect(), speed: 0 };
+        Ok(())
     }
 }
 
@@ -531,7 +526,8 @@ fn ticks_come_at_most_every_100_ms_and_progress_can_be_asked_for_meanwhile() {
     let house = with(&[Script::Takes(2), Script::Takes(3)]);
     let mut ticks: Vec<u64> = Vec::new();
     house.manager.run(&mut |notice| {
-        let jobs: Vec<JobId> = house.manager.snapshot().unwrap().into_iter().map(|(job, _)| job).collect();
+        let mut jobs: Vec<JobId> = Vec::new();
+        house.manager.look(&mut |job, _| jobs.push(job)).unwrap();
         if notice == Notice::Tick {
             ticks.push(NOW.get());
             assert!(jobs.iter().all(|job| house.jobs.contains(job)));

@@ -49,9 +49,8 @@ pub(crate) enum Inbox {
         id: DownloadId,
         limit: Option<u64>,
     },
-    Snapshot {
-        reply: SyncSender<Snapshot>,
-    },
+    /// Bring this up to date and send it back.
+    Snapshot(Asked),
     Progress {
         id: DownloadId,
         reply: SyncSender<Option<Progress>>,
@@ -61,6 +60,13 @@ pub(crate) enum Inbox {
     },
     /// Stop everything and end when all has been saved.
     Shutdown,
+}
+
+/// A snapshot on its way to be brought up to date, and the way back. Both are used again, so that whoever asks
+/// again and again makes nobody allocate.
+pub(crate) struct Asked {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) reply: SyncSender<Asked>,
 }
 
 /// What may hold up a write: downloads that are held up together share a data thread.

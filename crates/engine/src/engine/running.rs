@@ -124,8 +124,9 @@ impl Running {
     /// Ends its fetches, and lets the cold side let go of the file.
     pub(super) fn cool(&mut self) {
         let Some(mut hot) = self.hot.take() else { return };
-        let progress = hot.progress(Instant::now());
-        self.last = Some(Progress { speed: 0, left: None, connections: 0, segments: Vec::new(), ..progress });
+        let mut last = Progress::new(hot.transfer.id());
+        hot.tell_progress(&mut last, Instant::now());
+        self.last = Some(Progress { speed: 0, left: None, connections: 0, segments: Vec::new(), ..last });
         let target = hot.target.clone();
         // Nobody else wants a stream; whoever reads it may keep a fetch in its write for ever.
         let returned = hot.returned.take().filter(|_| matches!(target, Target::Part { .. }));
@@ -146,23 +147,14 @@ impl Running {
         }
     }
 
-    pub(super) fn progress(&self, id: DownloadId, now: Instant) -> Progress {
+    pub(super) fn tell_progress(&self, id: DownloadId, into: &mut Progress, now: Instant) {
         match (&self.hot, &self.last) {
-            (Some(hot), _) => hot.progress(now),
-            (None, Some(last)) => last.clone(),
-            (None, None) => Progress {
-                id,
-                phase: if self.paused || self.leaving { Phase::Paused } else { Phase::Queued },
-                have: 0,
-                received: 0,
-                length: None,
-                speed: 0,
-                left: None,
-                connections: 0,
-                segments: Vec::new(),
-                map: Vec::new(),
-                requests: 0,
-            },
+            (Some(hot), _) => hot.tell_progress(into, now),
+            (None, Some(last)) => into.clone_from(last),
+            (None, None) => {
+                let phase = if self.paused || self.leaving { Phase::Paused } else { Phase::Queued };
+                *into = Progress { phase, ..Progress::new(id) };
+            }
         }
     }
 }
@@ -193,12 +185,11 @@ impl Hot {
         Arc::clone(&self.host.1)
     }
 
-    fn progress(&self, now: Instant) -> Progress {
-        let mut progress = self.transfer.progress(now);
+    fn tell_progress(&self, into: &mut Progress, now: Instant) {
+        self.transfer.tell_progress(into, now);
         if self.gave_up {
-            progress.phase = Phase::Failed;
+            into.phase = Phase::Failed;
         }
-        progress
     }
 }
 
