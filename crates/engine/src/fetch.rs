@@ -476,7 +476,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Lets the window of a connection that was opened under a limit follow its share.
+    /// Lets the window of a connection that was opened under a limit grow with its share.
     fn fit_window(&mut self, connection: &mut Connection) {
         let Connection { stream, window: Some(window), .. } = connection else { return };
         let Some((share, socket)) = self.limit.new_share().zip(stream.socket()) else { return };

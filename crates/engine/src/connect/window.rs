@@ -75,13 +75,16 @@ impl Window {
         Some(Self { round_trip, largest: largest(scale), size: size.into() })
     }
 
-    /// Sets it to what a share in bytes a second needs, as far as that can be had, and tells whether it can.
+    /// Lets it grow to what a share in bytes a second needs, as far as that can be had, and tells whether it can.
     /// `None` is no limit, for which no such connection is good enough.
+    ///
+    /// It never shrinks: a sender waits until half of the largest window that it has ever seen is open (RFC 1122,
+    /// 4.2.3.4), and would from then on send by its timers only, a fifth of a second apart.
     pub(crate) fn fit(&mut self, socket: impl AsFd, share: Option<u64>) -> bool {
         let wanted = share.and_then(|share| needed(share, self.round_trip)).map_or(u64::MAX, u64::from);
         let size = wanted.min(self.largest);
         // Not for every connection that comes and goes.
-        if size > self.size + self.size / 4 || size < self.size - self.size / 4 {
+        if size > self.size + self.size / 4 {
             let bytes = usize::try_from(size).unwrap_or(usize::MAX);
             // If it cannot be set, what was set before still holds.
             if set_socket_recv_buffer_size(socket, bytes).is_ok() {
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_follows_its_share_as_far_as_its_scale_allows() {
+    fn a_window_grows_with_its_share_as_far_as_its_scale_allows_and_never_shrinks() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut window = Window { round_trip: Duration::from_millis(100), largest: 65_535, size: 4096 };
@@ -123,7 +126,7 @@ mod tests {
         assert!(!window.fit(&socket, None));
         assert_eq!(window.size, 65_535);
         assert!(window.fit(&socket, Some(1000)));
-        assert_eq!(window.size, 4096);
+        assert_eq!(window.size, 65_535);
     }
 
     #[test]
