@@ -3,6 +3,9 @@
 use super::*;
 use crate::retry::LONGEST_ASKED;
 
+/// Connections that cannot be made so soon after others were lost are of the same outage.
+const OUTAGE: Duration = Duration::from_secs(2);
+
 /// A connection that brought as many bytes before it was cut is replaced at once.
 const WORTH_A_CONNECTION: u64 = 256 << 10;
 
@@ -179,12 +182,14 @@ impl Transfer {
         out: &mut Vec<Action>,
     ) {
         let alive = self.fetches.values().filter(|f| f.mirror == fetch.mirror).count();
-        let accepted = self.fetches.values().filter(|f| f.mirror == fetch.mirror && f.accepted).count();
         let first_wait = self.request.options.retry_wait;
         let pause =
             asked.unwrap_or(first_wait).min(LONGEST_ASKED).max(first_wait.min(Duration::from_millis(500)));
         let brought = fetch.pos.saturating_sub(fetch.start);
         let cut = matches!(failure.code, Code::ConnectionLost | Code::EndedEarly) && asked.is_none();
+        if cut && fetch.accepted {
+            self.remotes[fetch.mirror].lost = Some(now);
+        }
         if cut && fetch.accepted && brought >= WORTH_A_CONNECTION {
             // Some servers cut every connection after a while: another one brings as much.
             return;
@@ -198,13 +203,17 @@ impl Transfer {
         let refused = match failure.code {
             Code::Busy => true,
             Code::NotFound | Code::Forbidden | Code::AuthRequired | Code::UnexpectedStatus => true,
-            Code::ConnectFailed | Code::ConnectionLost | Code::ProtocolError => !fetch.accepted,
+            Code::ConnectFailed | Code::ConnectionLost | Code::ProtocolError => {
+                let outage = remote.lost.is_some_and(|at| now.saturating_duration_since(at) < OUTAGE);
+                !fetch.accepted && !outage
+            }
             _ => false,
         };
         remote.not_before = remote.not_before.max(now + pause);
         if refused {
             if failure.code == Code::Busy || remote.refusals >= 2 {
-                remote.ceiling = remote.ceiling.min(accepted.max(1));
+                // Others that were asked with it may be accepted yet; each refusal leaves one less.
+                remote.ceiling = remote.ceiling.min(alive.max(1));
                 out.push(Action::HostLimit { url: fetch.url.clone(), connections: remote.ceiling });
             }
             remote.refusals += 1;
@@ -212,8 +221,7 @@ impl Transfer {
                 // A link that is good for one request, perhaps: what is alive is all there will be.
                 remote.ceiling = remote.ceiling.min(alive.max(1));
             }
-            self.ramp.settled = true;
-            self.ramp.target = self.ramp.target.min(accepted.max(1)).max(1);
+            self.ramp.refused(alive);
         }
         out.push(Action::WakeAt(now + pause));
     }
@@ -263,7 +271,7 @@ impl Transfer {
         };
         self.remotes[mirror].not_before = now + wait;
         // Connections are added again from the beginning once something answers.
-        self.ramp = Ramp { target: 1, settled: false, since: None, received: 0, speed: 0.0 };
+        self.ramp = Ramp::new();
         self.remotes[mirror].refusals = 0;
         if self.choose_mirror(now).is_some() {
             self.go_on(now, out);

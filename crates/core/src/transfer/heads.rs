@@ -40,10 +40,14 @@ impl Transfer {
         };
         fetch.last_heard = now;
         let fetch = fetch.clone();
+        if answer.status < 300 {
+            let wait = now.saturating_duration_since(fetch.asked_at);
+            self.wait = if self.wait.is_zero() { wait } else { (self.wait * 3 + wait) / 4 };
+        }
         let outcome = match answer.status {
             200 | 206 => self.on_content(segment, &fetch, answer, now, out),
             300 | 301 | 302 | 303 | 307 | 308 if answer.location.is_some() => {
-                self.on_redirect(segment, fetch, &answer, out)
+                self.on_redirect(segment, fetch, &answer, now, out)
             }
             416 => self.on_unsatisfiable(segment, &fetch, &answer, now, out),
             _ => Err(refusal(&fetch, &answer)),
@@ -61,6 +65,7 @@ impl Transfer {
         segment: SegmentId,
         fetch: Fetch,
         answer: &Answer,
+        now: Instant,
         out: &mut Vec<Action>,
     ) -> Result<(), Failure> {
         if fetch.hops >= MOST_HOPS {
@@ -80,7 +85,7 @@ impl Transfer {
         }
         out.push(Action::Drop { segment });
         self.remove(segment);
-        self.send(Fetch { url: target, hops: fetch.hops + 1, received: 0, ..fetch }, out);
+        self.send(Fetch { url: target, hops: fetch.hops + 1, received: 0, asked_at: now, ..fetch }, out);
         Ok(())
     }
 
@@ -496,10 +501,11 @@ impl Transfer {
             fetch.accepted = true;
             fetch.accepted_at = Some(now);
             fetch.last_heard = now;
+            fetch.heard = self.flowing;
             self.wrote |= body.write;
             out.push(Action::Accept { segment, body });
         }
-        self.widen();
+        self.widen(now);
         if let Some((fetch, failure)) = lost.map(|lost| *lost) {
             self.after_failure(&fetch, failure, now, out);
         }
@@ -507,11 +513,11 @@ impl Transfer {
         self.replenish(now, out);
     }
 
-    /// A second connection is worth trying as soon as the file is known to be large enough.
-    fn widen(&mut self) {
-        let min_split = self.request.options.min_split;
-        if !self.ramp.settled && self.length().is_none_or(|length| length >= min_split.saturating_mul(2)) {
-            self.ramp.target = self.ramp.target.max(2).min(self.request.options.connections.max(1));
+    /// More connections may be worth trying, as soon as the file is known to be large enough.
+    pub(super) fn widen(&mut self, now: Instant) {
+        let options = &self.request.options;
+        if self.length().is_none_or(|length| length >= options.min_split.saturating_mul(2)) {
+            self.ramp.widen(self.received(), self.wait, options.connections, now);
         }
     }
 
@@ -542,6 +548,7 @@ impl Transfer {
         }
         fetch.accepted = true;
         fetch.accepted_at = Some(now);
+        fetch.heard = self.flowing;
         let fetch = fetch.clone();
         let window = matches!(fetch.kind, Kind::Window(_));
         if !window && !fetch.hedge {
@@ -582,9 +589,8 @@ impl Transfer {
             codings,
         };
         out.push(Action::Accept { segment, body });
-        // Ranges work: the next two connections need no further proof of that.
-        if fetch.range.is_some() && !window && self.ramp.target == 2 && !self.ramp.settled {
-            self.ramp.target = 4.min(self.request.options.connections.max(1));
+        if !window {
+            self.widen(now);
         }
     }
 

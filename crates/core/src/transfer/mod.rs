@@ -11,8 +11,12 @@
 
 mod ends;
 mod heads;
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at some time")]
+mod line;
 mod messages;
 mod next;
+mod ramp;
 mod remote;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "a course of events begins at some time")]
@@ -32,12 +36,13 @@ use crate::failure::{Code, Failure, Remedy};
 use crate::headers::Coding;
 use crate::id::{DownloadId, MirrorId, SegmentId};
 use crate::message::{EventKind, Phase, Progress, Proof, SegmentProgress};
-use crate::plan::{self, Pick, Running};
+use crate::plan::{self, Pick, Running, Terms};
 use crate::proof::{self, Sampling};
 use crate::request::{Request, Resume};
 use crate::retry::Retry;
 use crate::span::{Span, SpanSet};
 use crate::validator::Identity;
+use ramp::{Measured, Ramp};
 use remote::Admission;
 use standing::Standing;
 use std::collections::BTreeMap;
@@ -51,11 +56,16 @@ pub const SEAM: u64 = 4 << 10;
 /// turns out to be another.
 const FIRST_RESUME: u64 = 1 << 20;
 
-/// How long the speed is measured before connections are added or not.
-const RAMP_INTERVAL: Duration = Duration::from_millis(300);
+/// How long a connection must have delivered before its speed means anything.
+const MEASURABLE: Duration = Duration::from_millis(200);
 
-/// How long a connection may show what it can before it is judged against its siblings.
-const CRAWL_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a connection may show what it can before it is judged against its siblings, and how long it may
+/// be silent while they are not; or as long as four answers take, if that is more.
+const PATIENCE: Duration = Duration::from_millis(300);
+const SILENCE: Duration = Duration::from_millis(500);
+
+/// How long an answer may be late; or as long as eight others took, if that is more.
+const LATE: Duration = Duration::from_secs(2);
 
 /// How many connections are replaced for crawling in one download, at most.
 const MOST_REPLACED: u32 = 64;
@@ -134,17 +144,10 @@ struct Fetch {
     accepted_at: Option<Instant>,
     limited: bool,
     outgrown: bool,
+    /// Bytes a second: since it delivers, then lately.
     speed: f64,
-}
-
-/// How many connections are worth having, found by trying.
-#[derive(Clone, Copy, Debug)]
-struct Ramp {
-    target: usize,
-    settled: bool,
-    since: Option<Instant>,
-    received: u64,
-    speed: f64,
+    /// How long bytes had been flowing when it last brought some: see [`Transfer::flowing`].
+    heard: Duration,
 }
 
 /// The life of one download.
@@ -197,8 +200,13 @@ pub struct Transfer {
     last_tick: Option<Instant>,
     scratch: Vec<Running>,
     speed: f64,
-    /// What a connection brought when several ran, in bytes a second.
+    /// What a connection brought while most of them ran, in bytes a second.
     usual: f64,
+    /// From asking to an answer, lately.
+    wait: Duration,
+    /// How long any bytes flowed at all: the clock by which one is silent beside the others. While nobody
+    /// brings anything it is the network, the disk or this machine that waits, and it stands still.
+    flowing: Duration,
     asked_length: bool,
     /// What is on the disk is of another version: the cold side must forget it before anything else.
     must_restart: Option<Failure>,
@@ -244,7 +252,7 @@ impl Transfer {
             borrowed: false,
             retry,
             allow: 1,
-            ramp: Ramp { target: 1, settled: false, since: None, received: 0, speed: 0.0 },
+            ramp: Ramp::new(),
             restarts: 0,
             bad_rounds: 0,
             only_mirror: None,
@@ -257,6 +265,8 @@ impl Transfer {
             scratch: Vec::new(),
             speed: 0.0,
             usual: 0.0,
+            wait: Duration::ZERO,
+            flowing: Duration::ZERO,
             asked_length: false,
             must_restart: None,
             preparation: None,
@@ -318,7 +328,7 @@ impl Transfer {
         match self.state {
             State::New | State::Probing | State::Preparing { .. } | State::Proving => 1,
             State::Fetching => {
-                let target = self.ramp.target + usize::from(self.has_mirror_to_admit());
+                let target = self.ramp.target() + usize::from(self.has_mirror_to_admit());
                 target.min(self.request.options.connections).max(1)
             }
             _ => 0,
@@ -459,30 +469,43 @@ impl Transfer {
         self.received_before + self.fetches.values().map(|f| f.received).sum::<u64>()
     }
 
-    fn running(&self, now: Instant) -> Vec<Running> {
-        self.each_running(now).collect()
-    }
-
-    /// As `running`, into a list that is used again and again, where this is asked in every turn.
-    fn with_running<R>(&mut self, now: Instant, f: impl FnOnce(&[Running]) -> R) -> R {
+    /// What runs, in a list that is used again and again, where this is asked in every turn.
+    fn with_running<R>(&mut self, now: Instant, f: impl FnOnce(&Self, &[Running]) -> R) -> R {
         let mut running = std::mem::take(&mut self.scratch);
         running.clear();
         running.extend(self.each_running(now));
-        let result = f(&running);
+        let result = f(self, &running);
         self.scratch = running;
         result
     }
 
     fn each_running(&self, now: Instant) -> impl Iterator<Item = Running> + '_ {
+        let since_tick = self.last_tick.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
+        let since_tick = since_tick.as_secs_f64().min(1.0);
         let is_of_use = |f: &Fetch| f.kind != Kind::Probe && !matches!(f.kind, Kind::Window(_));
         self.fetches.iter().filter(move |(_, f)| is_of_use(f)).map(move |(segment, f)| Running {
             segment: *segment,
             start: f.start,
             pos: f.pos,
+            ahead: f.pos.saturating_add((f.speed * since_tick) as u64).min(f.end).max(f.pos),
             end: f.end,
-            speed: f.accepted_at.filter(|at| now.duration_since(*at) >= RAMP_INTERVAL).map(|_| f.speed),
+            speed: self.speed_of(f, now),
             age: now.saturating_duration_since(f.accepted_at.unwrap_or(f.asked_at)),
         })
+    }
+
+    /// What a fetch brings, in bytes a second: 0 if it is silent, `None` if it is too early to tell.
+    fn speed_of(&self, f: &Fetch, now: Instant) -> Option<f64> {
+        let silence = SILENCE.max(self.wait * 4);
+        let Some(accepted_at) = f.accepted_at else {
+            let late = LATE.max(self.wait * 8);
+            return (now.saturating_duration_since(f.asked_at) >= late).then_some(0.0);
+        };
+        // The last one has nobody to be compared with.
+        let alone = self.fetches.len() == 1 && now.saturating_duration_since(f.last_heard) >= silence;
+        let silent = (alone || self.flowing.saturating_sub(f.heard) >= silence) && !f.limited;
+        let measurable = now.saturating_duration_since(accepted_at) >= MEASURABLE;
+        measurable.then_some(if silent { 0.0 } else { f.speed })
     }
 
     /// Whether anything other than samples can tell two versions apart: then no samples are needed.

@@ -105,7 +105,7 @@ impl Transfer {
             return false;
         }
         let many = self.length().is_some() && self.codings.is_empty() && self.may_join();
-        let target = if many { self.ramp.target.min(self.request.options.connections) } else { 1 };
+        let target = if many { self.ramp.target().min(self.request.options.connections) } else { 1 };
         let most = self.allow.min(target);
         let room = self.fetches.len() < self.allow.min(self.request.options.connections);
         // Beside those that are at work, or no mirror would ever be looked at.
@@ -140,9 +140,14 @@ impl Transfer {
             }
             return false;
         }
-        let running = self.running(now);
-        let min_split = self.request.options.min_split;
-        let (span, hedge) = match plan::pick(length, &self.have, &running, min_split, self.usual) {
+        let terms = Terms {
+            min_split: self.request.options.min_split,
+            usual: self.usual,
+            wait: self.wait,
+            idle: most - self.fetches.len(),
+        };
+        let pick = self.with_running(now, |this, running| plan::pick(length, &this.have, running, &terms));
+        let (span, hedge) = match pick {
             Some(Pick::Gap(span) | Pick::Split { span, .. }) => (span, false),
             Some(Pick::Hedge { span, .. }) => (span, true),
             None => return false,
@@ -243,6 +248,7 @@ impl Transfer {
             limited: false,
             outgrown: false,
             speed: 0.0,
+            heard: self.flowing,
         };
         self.send(fetch, out);
     }

@@ -44,6 +44,9 @@ pub struct Remote {
     /// Most connections that it took.
     pub(super) ceiling: usize,
     pub(super) refusals: u32,
+    /// When a connection was lost that had delivered: what fails at the same time says nothing of how many
+    /// it takes.
+    pub(super) lost: Option<Instant>,
     /// No new request before this.
     pub(super) not_before: Instant,
     /// Why it rests.
@@ -68,6 +71,7 @@ impl Remote {
             if_range: true,
             ceiling: usize::MAX,
             refusals: 0,
+            lost: None,
             not_before: now,
             last_failure: None,
             cap: None,

@@ -16,6 +16,11 @@ impl Transfer {
         }
         let elapsed = self.last_tick.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
         self.last_tick = Some(now);
+        if self.fetches.values().any(|f| f.last_heard == now) {
+            self.flowing += elapsed;
+            let flowing = self.flowing;
+            self.fetches.values_mut().filter(|f| f.last_heard == now).for_each(|f| f.heard = flowing);
+        }
         if disk_blocked {
             // Time blocked in a write is nobody's silence.
             for fetch in self.fetches.values_mut() {
@@ -51,11 +56,13 @@ impl Transfer {
         }
         fetch.limited = count.limited;
         fetch.outgrown = count.outgrown;
-        let since = now.saturating_duration_since(self.last_tick.unwrap_or(fetch.asked_at)).as_secs_f64();
-        if since > 0.0 && fetch.accepted && !self.disk_blocked {
+        let began = fetch.accepted_at.unwrap_or(now);
+        let since = now.saturating_duration_since(self.last_tick.map_or(began, |tick| tick.max(began)));
+        if !since.is_zero() && !self.disk_blocked {
+            let (since, age) = (since.as_secs_f64(), now.saturating_duration_since(began).as_secs_f64());
             let rate = count.received.saturating_sub(fetch.received) as f64 / since;
-            // The last second or so counts; a long gap between ticks counts whole.
-            let weight = since.min(1.0);
+            // All since it began, then the last second or so; a long gap between ticks counts whole.
+            let weight = since / age.min(1.0).max(since);
             fetch.speed += (rate - fetch.speed) * weight;
         }
         fetch.received = fetch.received.max(count.received);
@@ -112,13 +119,16 @@ impl Transfer {
 
     /// A connection that crawls beside its siblings gives its place to a new one.
     pub(super) fn replace_a_crawler(&mut self, now: Instant, out: &mut Vec<Action>) {
+        // Where there is room for another anyway, that takes what the crawler should have brought; and where
+        // there are more than are wanted, none would take its place.
         let busy =
-            self.fetches.len() >= self.allow.min(self.ramp.target.min(self.request.options.connections));
+            self.fetches.len() == self.allow.min(self.ramp.target().min(self.request.options.connections));
         if !matches!(self.state, State::Fetching) || !busy || self.replaced >= MOST_REPLACED {
             return;
         }
         let limited = self.fetches.values().any(|f| f.limited);
-        let crawler = self.with_running(now, |running| plan::crawler(running, CRAWL_PATIENCE));
+        let patience = PATIENCE.max(self.wait * 4);
+        let crawler = self.with_running(now, |_, running| plan::crawler(running, patience));
         let Some(segment) = crawler.filter(|_| !limited) else { return };
         self.replaced += 1;
         out.push(Action::Drop { segment });
@@ -141,37 +151,38 @@ impl Transfer {
         let segment = *segment;
         out.push(Action::Drop { segment });
         self.remove(segment);
+        // What was measured under the limit is no measure of the line.
+        self.ramp.limit_lifted();
     }
 
-    /// Adds connections while each addition brings speed.
+    /// Measures what the line gives, and whether more connections are worth it.
     pub(super) fn measure(&mut self, now: Instant) {
-        let typical =
-            self.with_running(now, |running| plan::typical_speed(running).filter(|_| running.len() > 1));
-        if let Some(typical) = typical {
-            self.usual = self.usual.max(typical);
+        let typical = self.with_running(now, |_, running| {
+            let typical = plan::typical_speed(running);
+            typical.filter(|_| running.len() > 1)
+        });
+        if let Some(typical) = typical
+            && self.fetches.len() * 2 > self.ramp.target()
+        {
+            self.usual = if self.usual == 0.0 { typical } else { self.usual * 0.8 + typical * 0.2 };
         }
-        let received = self.received();
-        if let Some(since) = self.ramp.since {
-            let elapsed = now.saturating_duration_since(since);
-            if elapsed < RAMP_INTERVAL {
-                return;
-            }
-            let speed = received.saturating_sub(self.ramp.received) as f64 / elapsed.as_secs_f64();
-            self.speed = if self.speed == 0.0 { speed } else { self.speed * 0.7 + speed * 0.3 };
-            let full = self.fetches.values().filter(|f| f.accepted).count() >= self.ramp.target;
-            if full && !self.ramp.settled && self.ramp.target > 1 {
-                if speed > self.ramp.speed * 1.1 {
-                    self.ramp.speed = speed;
-                    self.ramp.target = (self.ramp.target * 2).min(self.request.options.connections.max(1));
-                } else {
-                    self.ramp.settled = true;
-                }
-            } else if full {
-                self.ramp.speed = self.ramp.speed.max(speed);
-            }
+        let stepped = self.ramp.stepped();
+        let delivering = || self.fetches.values().filter(|f| f.accepted);
+        let all: f64 = delivering().map(|f| f.speed).sum();
+        let new: f64 = delivering().filter(|f| f.accepted_at > stepped).map(|f| f.speed).sum();
+        let measured = Measured {
+            now,
+            received: self.received(),
+            delivering: delivering().count(),
+            all_since: delivering().filter_map(|f| f.accepted_at).max(),
+            newcomers: if all > 0.0 { new / all } else { 0.0 },
+            limited: self.fetches.values().any(|f| f.limited || f.outgrown),
+            wait: self.wait,
+            most: self.request.options.connections,
+        };
+        if let Some(speed) = self.ramp.measure(measured) {
+            self.speed = if self.speed == 0.0 { speed } else { self.speed * 0.9 + speed * 0.1 };
         }
-        self.ramp.since = Some(now);
-        self.ramp.received = received;
     }
 
     /// Ends fetches whose bytes have come another way, and the download when all are here.

@@ -92,6 +92,7 @@ impl Transfer {
                 limited: false,
                 outgrown: false,
                 speed: 0.0,
+                heard: self.flowing,
             };
             self.after_failure(&fetch, failure, now, out);
             return;
@@ -102,7 +103,7 @@ impl Transfer {
         if matches!(self.state, State::Proving) {
             self.conclude_proving(now, out);
         } else {
-            self.conclude_admission(mirror);
+            self.conclude_admission(mirror, now);
         }
     }
 
@@ -121,7 +122,7 @@ impl Transfer {
                 self.unproved = SpanSet::new();
                 self.proving = None;
                 self.unrecorded = false;
-                self.ramp.target = self.ramp.target.max(2).min(self.request.options.connections.max(1));
+                self.widen(now);
                 // The bytes before each gap are still compared when the gap is fetched.
                 self.prepare_proved(out);
             }
@@ -201,13 +202,13 @@ impl Transfer {
                 true
             }
             None => {
-                self.conclude_admission(mirror);
+                self.conclude_admission(mirror, now);
                 false
             }
         }
     }
 
-    fn conclude_admission(&mut self, mirror: usize) {
+    fn conclude_admission(&mut self, mirror: usize, now: Instant) {
         let Admission::Sampling(sampling) = &self.remotes[mirror].admission else { return };
         self.remotes[mirror].admission = match sampling.verdict() {
             Verdict::Open => return,
@@ -218,8 +219,7 @@ impl Transfer {
         };
         if self.remotes[mirror].is_admitted() {
             // It may bring what the others could not: worth another connection, and another try.
-            self.ramp.settled = false;
-            self.ramp.target = (self.ramp.target + 1).min(self.request.options.connections.max(1));
+            self.ramp.another_mirror(self.speed, self.request.options.connections, now);
         }
     }
 
@@ -361,7 +361,7 @@ impl Transfer {
         self.standing = Standing::OneAnswer;
         self.voice = None;
         self.asked_length = false;
-        self.ramp = Ramp { target: 1, settled: false, since: None, received: 0, speed: 0.0 };
+        self.ramp = Ramp::new();
         for remote in &mut self.remotes {
             remote.identity = None;
             remote.supplied = SpanSet::new();

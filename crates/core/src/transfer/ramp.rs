@@ -1,0 +1,185 @@
+//! How many connections are worth having, found by trying.
+//!
+//! - Two as soon as an answer shows a file that is large enough, and then twice as many as long as that brings
+//!   [`GAIN`], each level measured once its newcomers have had time to come up to speed.
+//! - Where an answer takes [`FAR`] or more, measuring each level would cost more than it could save, and
+//!   all that are allowed are asked for at once.
+//! - No gain in [`NO_GAIN`] measurements in a row: the line is full. Nobody is dropped, but no one is added
+//!   beyond what sufficed; and one more is tried now and then, since lines change.
+//! - Newcomers that bring next to nothing say that they are slow, and not that the line is full.
+//! - A refusal ends it.
+
+use std::time::{Duration, Instant};
+
+/// The least time over which the speed is measured. (The turns of the clock that measure it are this long,
+/// and are not exact.)
+const SAMPLE: Duration = Duration::from_millis(90);
+
+/// An answer that takes longer comes from far away.
+const FAR: Duration = Duration::from_millis(50);
+
+/// How many round trips a newcomer has to come up to speed.
+const COMING_UP: u32 = 6;
+
+/// What a level must bring, compared with the one before.
+const GAIN: f64 = 1.1;
+
+/// How many measurements without gain show that there is none.
+const NO_GAIN: u32 = 3;
+
+/// The part of the speed that newcomers must have if it is they who are to show that the line is full.
+const FAIR: f64 = 0.1;
+
+/// When one more is tried after the line was found full; it doubles.
+const TRY_AGAIN: Duration = Duration::from_secs(10);
+
+/// What is known when a turn of the clock measures.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub(super) now: Instant,
+    /// Bytes received in all.
+    pub(super) received: u64,
+    /// Connections that deliver.
+    pub(super) delivering: usize,
+    /// Since when the youngest of them does.
+    pub(super) all_since: Option<Instant>,
+    /// The part of the speed that those have which came after the last step, from 0.0 to 1.0.
+    pub(super) newcomers: f64,
+    /// A limit of ours holds somebody: that shows nothing of the line.
+    pub(super) limited: bool,
+    /// From asking to the first byte.
+    pub(super) wait: Duration,
+    /// The most connections that are wanted.
+    pub(super) most: usize,
+}
+
+/// How far the trying has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ramp {
+    target: usize,
+    settled: bool,
+    /// When this level was first asked for.
+    stepped: Option<Instant>,
+    /// The level before, and what it brought in bytes a second; 0.0 if that was not measured.
+    before: (usize, f64),
+    without_gain: u32,
+    again: Option<Instant>,
+    again_after: Duration,
+    /// The beginning of the running measurement: when, and how much had come.
+    since: Option<(Instant, u64)>,
+}
+
+impl Ramp {
+    pub(super) fn new() -> Self {
+        Self {
+            target: 1,
+            settled: false,
+            stepped: None,
+            before: (1, 0.0),
+            without_gain: 0,
+            again: None,
+            again_after: TRY_AGAIN,
+            since: None,
+        }
+    }
+
+    /// How many are worth having, as far as is known.
+    pub(super) fn target(&self) -> usize {
+        self.target
+    }
+
+    /// When the last step was made, for telling newcomers.
+    pub(super) fn stepped(&self) -> Option<Instant> {
+        self.stepped
+    }
+
+    fn step(&mut self, to: usize, speed: f64, most: usize, now: Instant) {
+        let to = to.min(most.max(1));
+        if to > self.target {
+            self.before = (self.target, speed);
+            self.target = to;
+            self.stepped = Some(now);
+            self.without_gain = 0;
+        } else {
+            self.settled = true;
+        }
+    }
+
+    /// An answer was accepted, of a file of which there is enough for more connections.
+    pub(super) fn widen(&mut self, received: u64, wait: Duration, most: usize, now: Instant) {
+        self.since.get_or_insert((now, received));
+        if !self.settled && self.target < 2 {
+            self.step(if wait >= FAR { most } else { 2 }, 0.0, most, now);
+        }
+    }
+
+    /// Another mirror may bring what those before could not.
+    pub(super) fn another_mirror(&mut self, speed: f64, most: usize, now: Instant) {
+        self.settled = false;
+        self.step(self.target + 1, speed, most, now);
+    }
+
+    /// A limit of ours was lifted: where no gain was found, that may have been it.
+    pub(super) fn limit_lifted(&mut self) {
+        if self.again.take().is_some() {
+            self.settled = false;
+            self.before = (self.target, 0.0);
+            self.without_gain = 0;
+        }
+    }
+
+    /// A server refused: no more than are left.
+    pub(super) fn refused(&mut self, left: usize) {
+        self.settled = true;
+        self.again = None;
+        self.target = self.target.min(left).max(1);
+    }
+
+    /// A turn of the clock. Answers with the speed, in bytes a second, where it was measured.
+    pub(super) fn measure(&mut self, m: Measured) -> Option<f64> {
+        let (since, received) = self.since.unwrap_or((m.now, m.received));
+        let elapsed = m.now.saturating_duration_since(since);
+        if self.since.is_some() && elapsed < SAMPLE {
+            return None;
+        }
+        self.since = Some((m.now, m.received));
+        if elapsed.is_zero() {
+            return None;
+        }
+        let speed = m.received.saturating_sub(received) as f64 / elapsed.as_secs_f64();
+        self.judge(m, since, speed);
+        Some(speed)
+    }
+
+    fn judge(&mut self, m: Measured, since: Instant, speed: f64) {
+        if m.limited || m.delivering < self.target {
+            return;
+        }
+        if self.settled {
+            if self.again.is_some_and(|at| m.now >= at) {
+                self.again = None;
+                self.settled = false;
+                self.target = m.delivering;
+                self.step(m.delivering + 1, speed, m.most, m.now);
+            }
+            return;
+        }
+        // Newcomers may miss the first part of what is measured.
+        let missed = m.now.saturating_duration_since(since) / 4;
+        let up = m.all_since.map(|at| at + m.wait * COMING_UP);
+        if self.target < 2 || up.is_some_and(|up| up > since + missed) {
+            return;
+        }
+        if speed > self.before.1 * GAIN {
+            self.step(self.target * 2, speed, m.most, m.now);
+        } else if m.newcomers >= FAIR {
+            self.without_gain += 1;
+            if self.without_gain >= NO_GAIN {
+                self.settled = true;
+                self.target = self.before.0;
+                self.again = Some(m.now + self.again_after);
+                self.again_after *= 2;
+            }
+        }
+    }
+}
