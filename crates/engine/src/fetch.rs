@@ -245,7 +245,9 @@ impl Kept {
 /// The whole of one request; `Ok(None)` if its answer was not wanted.
 async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Option<End>, Stop> {
     let endpoint = Endpoint::of(&job.url)?;
-    let (mut connection, head, buffer) = ask(job, shared, &endpoint).await?;
+    // Before it connects, so that those who connect at the same time know of each other.
+    let limit = shared.limiter.register(job.id.download, job.host());
+    let (mut connection, head, buffer) = ask(job, shared, &endpoint, limit.share()).await?;
     let now =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
     let answer = Answer::parse(head.status, head.http10, &head.headers, now);
@@ -269,7 +271,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
         // The map is held by whoever saves it, and so for as long as the disk takes.
         shared.writing(|| target.doubt(version));
     }
-    let mut writer = Writer::new(job, shared, &plan, (target, version), announced_end);
+    let mut writer = Writer::new(job, shared, limit, &plan, (target, version), announced_end);
     let end = writer.take_body(&mut connection, &mut body, &mut leftover).await?;
     *kept = Some(Kept { connection, endpoint, body });
     Ok(Some(end))
@@ -280,8 +282,8 @@ async fn ask(
     job: &Job,
     shared: &Shared,
     endpoint: &Endpoint,
+    share: Option<u64>,
 ) -> Result<(Connection, Head, HeadBuffer), Stop> {
-    let share = shared.limiter.expected(job.id.download, job.host());
     let mut kept = shared.take_idle(endpoint, share);
     loop {
         let reused = kept.is_some();
@@ -401,6 +403,7 @@ impl<'a> Writer<'a> {
     fn new(
         job: &'a Job,
         shared: &'a Shared,
+        limit: ConnectionLimit,
         plan: &BodyPlan,
         (target, version): (Target, Option<Version>),
         announced_end: Option<u64>,
@@ -410,7 +413,7 @@ impl<'a> Writer<'a> {
             shared,
             target,
             version,
-            limit: shared.limiter.register(job.id.download, job.host()),
+            limit,
             decoder: decoder_for(&plan.codings),
             at: plan.offset,
             announced_end: announced_end.unwrap_or(u64::MAX),
@@ -842,7 +845,8 @@ mod tests {
         let stream = Stream::from(tokio::net::TcpStream::from_std(client).unwrap());
         let mut connection = Connection { stream, form: Form::Origin, window: None };
         let mut body = Body::new(Framing::Length(LENGTH));
-        let mut writer = Writer::new(&job, &thread.shared, &plan, (target, Some(version)), None);
+        let limit = thread.shared.limiter.register(job.id.download, job.host());
+        let mut writer = Writer::new(&job, &thread.shared, limit, &plan, (target, Some(version)), None);
         // It is decided how many bytes go on unseen, and then it waits. Meanwhile others come to lie there.
         let Ok(Next::Splice(most)) = writer.next(&connection.stream, &body) else {
             panic!("by way of memory")

@@ -70,15 +70,6 @@ impl RateLimiter {
         let seen = self.shared.changes.fetch_add(1, Ordering::Release);
         ConnectionLimit { shared: Arc::clone(&self.shared), id, seen, waits: false, lent: false, timer: None }
     }
-
-    /// What one more connection of `download` to `host` may expect, in bytes a second; `None` without a
-    /// limit. For the size of its receive buffer.
-    pub fn expected(&self, download: DownloadId, host: &str) -> Option<u64> {
-        if !self.shared.is_limited() {
-            return None;
-        }
-        self.shared.lock().share.expected(download, host)
-    }
 }
 
 /// A connection's part in the limits.
@@ -107,7 +98,12 @@ impl ConnectionLimit {
         Take { limit: self, want: want.max(1) }
     }
 
-    /// What it may expect now, in bytes a second, if that may have changed since this was asked last: limits
+    /// What it may expect, in bytes a second; `None` without a limit. For the size of its receive buffer.
+    pub fn share(&self) -> Option<u64> {
+        self.shared.is_limited().then(|| self.shared.lock().share.share_of(self.id)).flatten()
+    }
+
+    /// The same, if that may have changed since this was asked last: limits
     /// were set, or others came or went. `Some(None)` is no limit.
     pub fn new_share(&mut self) -> Option<Option<u64>> {
         let now = self.shared.changes.load(Ordering::Acquire);
@@ -115,7 +111,7 @@ impl ConnectionLimit {
             return None;
         }
         self.seen = now;
-        Some(self.shared.is_limited().then(|| self.shared.lock().share.share_of(self.id)).flatten())
+        Some(self.share())
     }
 
     /// Gives back bytes of the last grant that were not read.
@@ -334,7 +330,7 @@ mod tests {
         }
         assert_eq!(limiter.shared.origin.elapsed(), Duration::ZERO);
         assert!(limit.timer.is_none());
-        assert_eq!(limiter.expected(DownloadId(1), "h"), None);
+        assert_eq!(limit.share(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -409,11 +405,10 @@ mod tests {
         let limiter = RateLimiter::new(&limits(Some(MIB)));
         let ended = limiter.register(DownloadId(1), "h");
         let mut limit = limiter.register(DownloadId(2), "h");
-        assert_eq!(limiter.expected(DownloadId(2), "h"), Some(MIB / 4));
+        assert_eq!(limit.share(), Some(MIB / 2));
         assert_eq!(limit.new_share(), Some(Some(MIB / 2)));
         assert_eq!(limit.new_share(), None);
         drop(ended);
-        assert_eq!(limiter.expected(DownloadId(2), "h"), Some(MIB / 2));
         assert_eq!(limit.new_share(), Some(Some(MIB)));
         let mut read = 0_u64;
         let reading = async {

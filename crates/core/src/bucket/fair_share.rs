@@ -233,33 +233,19 @@ impl FairShare {
         })
     }
 
-    /// What one more connection of `download` to `host` may expect, in bytes a second, if all want as
-    /// much as they can get; `None` without a limit. For the size of its receive buffer.
-    pub fn expected(&self, download: DownloadId, host: &str) -> Option<u64> {
-        let download = self.downloads.iter().find(|d| d.id == Some(download));
-        let host = self.hosts.iter().find(|h| h.node.users > 0 && h.name == host);
-        self.divided(download, host, 1)
-    }
-
-    /// What a connection that is among them may expect, as [`FairShare::expected`].
+    /// What a connection may expect, in bytes a second, if all want as much as they can get; `None` without a
+    /// limit. For the size of its receive buffer.
     pub fn share_of(&self, id: ConnectionId) -> Option<u64> {
         let connection = self.find(id)?;
-        self.divided(Some(&self.downloads[connection.download]), Some(&self.hosts[connection.host]), 0)
-    }
-
-    /// The limits divided by those who share them and `more` besides.
-    fn divided(&self, download: Option<&Download>, host: Option<&Host>, more: usize) -> Option<u64> {
-        let connections = download.map_or(0, |d| d.node.users) + more;
-        let is_other = |d: &&Download| d.node.users > 0 && Some(d.id) != download.map(|own| own.id);
-        let others = self.downloads.iter().filter(is_other).count();
-        let own = least(self.each_limit, download.and_then(|d| d.own_limit));
+        let download = &self.downloads[connection.download];
+        let others = self.downloads.iter().filter(|d| d.node.users > 0 && d.id != download.id).count();
         let divided = |limit: Option<u64>, by: usize| limit.map(|l| (l / by.max(1) as u64).max(1));
         least(
             least(
-                divided(self.total.limit(), connections.saturating_mul(others + 1)),
-                divided(own, connections),
+                divided(self.total.limit(), download.node.users.saturating_mul(others + 1)),
+                divided(least(self.each_limit, download.own_limit), download.node.users),
             ),
-            divided(self.host_limit, host.map_or(0, |h| h.node.users) + more),
+            divided(self.host_limit, self.hosts[connection.host].node.users),
         )
     }
 }
@@ -289,12 +275,13 @@ impl Node {
         }
     }
 
-    /// The most bytes of one grant: 16 ms worth, or up to 4 KiB if all users still get four turns a
-    /// second. Less than the bucket holds.
+    /// The most bytes of one grant: 16 ms worth, less if not all users would get four turns a second: what they
+    /// got is remembered for about a second, and whoever took more than that at once would gain by it. Not less
+    /// than 4 KiB if that leaves everyone as many turns. Less than the bucket holds.
     fn quantum(&self) -> u64 {
         let Some(rate) = self.limit() else { return MAX_GRANT };
         let users = u64::try_from(self.users).unwrap_or(u64::MAX).max(1);
-        let smooth = rate / users.max(64);
+        let smooth = rate / users.saturating_mul(4).max(64);
         let cheap = (rate / 4 / users).min(4096);
         smooth.max(cheap).clamp(1, MAX_GRANT)
     }

@@ -163,7 +163,7 @@ proptest! {
             prop_assert!(jain(&shares) >= 0.99, "connections: {shares:?}");
         }
         // Each comes about once for a grant, not all for every grant.
-        let grants = 10 * 64_u64.max(simulation.users.len() as u64).max(rate / MAX_GRANT);
+        let grants = 10 * 64_u64.max(4 * simulation.users.len() as u64).max(rate / MAX_GRANT);
         prop_assert!(simulation.polls <= grants * 4 + simulation.users.len() as u64 * 400 + 1000);
     }
 
@@ -474,17 +474,19 @@ fn a_connection_that_was_removed_gets_nothing() {
 #[test]
 fn what_a_connection_may_expect_is_its_part_of_the_least_limit() {
     let mut share = FairShare::new();
-    assert_eq!(share.expected(DownloadId(1), "h"), None);
+    let first = share.add(DownloadId(1), "h", 0);
+    assert_eq!(share.share_of(first), None);
     share.set_total_limit(Some(1200), 0);
-    assert_eq!(share.expected(DownloadId(1), "h"), Some(1200));
-    share.add(DownloadId(1), "h", 0);
-    share.add(DownloadId(2), "h", 0);
-    assert_eq!(share.expected(DownloadId(1), "h"), Some(300));
-    assert_eq!(share.expected(DownloadId(3), "h"), Some(400));
+    assert_eq!(share.share_of(first), Some(1200));
+    let second = share.add(DownloadId(1), "h", 0);
+    let other = share.add(DownloadId(2), "h", 0);
+    assert_eq!((share.share_of(second), share.share_of(other)), (Some(300), Some(600)));
     share.set_download_limit(DownloadId(1), Some(100), 0);
-    assert_eq!(share.expected(DownloadId(1), "h"), Some(50));
+    assert_eq!((share.share_of(second), share.share_of(other)), (Some(50), Some(600)));
     share.set_host_limit(Some(30), 0);
-    assert_eq!(share.expected(DownloadId(1), "h"), Some(10));
+    assert_eq!((share.share_of(second), share.share_of(other)), (Some(10), Some(10)));
+    share.remove(first);
+    assert_eq!((share.share_of(first), share.share_of(second)), (None, Some(15)));
 }
 
 #[test]
