@@ -45,6 +45,10 @@ struct Line {
     answer: u64,
     /// A connection begins with ten segments and doubles in each such time.
     slow_start: Option<u64>,
+    /// Bytes of so much time come at once, and then nothing, as some servers hold a rate.
+    burst: Option<u64>,
+    /// The line and the machine stutter.
+    noisy: bool,
     /// So long is a byte on its way, buffers included.
     flight: f64,
     /// Further connections are answered 503.
@@ -93,6 +97,8 @@ const HONEST: Line = Line {
     connect: 1,
     answer: 1,
     slow_start: None,
+    burst: None,
+    noisy: false,
     flight: 1.0,
     most: usize::MAX,
     cut_after: None,
@@ -317,6 +323,17 @@ impl World {
             }
             let connection = &mut run.connection;
             run.flow = (line.rate)(connection.number) / 1e3;
+            if let Some(burst) = line.burst {
+                let in_burst = (now - run.headed_at) % burst < burst / 20;
+                run.flow = if in_burst { run.flow * 20.0 } else { 0.0 };
+            }
+            if line.noisy {
+                // Each goes at half to one and a half of its speed, and now and then all stand still.
+                let mut dice = crate::dice::Dice::new(now / 50 + line.phase * 1000);
+                let stands = dice.below(8) == 0;
+                let mut dice = crate::dice::Dice::new(dice.next_u64() ^ connection.number);
+                run.flow *= if stands { 0.0 } else { (0.5 + dice.fraction()) * 8.0 / 7.0 };
+            }
             let Some(round_trip) = line.slow_start else { continue };
             if now >= connection.doubles_at {
                 connection.window *= 2.0;
@@ -519,6 +536,25 @@ fn as_many_connections_as_bring_more_are_there_within_a_quarter_of_a_second() {
 }
 
 #[test]
+fn a_server_that_holds_a_rate_by_bursts_is_no_full_line_and_does_not_crawl() {
+    for burst in [200, 500, 1000] {
+        holds(Line { burst: Some(burst), ..HONEST }, 1.09, 14, MIB);
+    }
+}
+
+#[test]
+fn a_line_and_a_machine_that_stutter_are_judged_no_worse() {
+    holds(Line { noisy: true, ..HONEST }, 1.08, 12, 256 << 10);
+    holds(
+        Line { noisy: true, rate: |n| if n.is_multiple_of(3) { RATE / 64.0 } else { RATE }, ..HONEST },
+        1.1,
+        18,
+        MIB,
+    );
+    holds(Line { noisy: true, ..gigabit(1) }, 1.2, 12, MIB);
+}
+
+#[test]
 fn a_server_that_takes_two_connections_is_asked_for_more_once() {
     let two = Line { rate: |_| 4.0 * RATE, most: 2, ..HONEST };
     holds(two, 1.02, 4, 256 << 10);
@@ -553,7 +589,7 @@ fn a_disk_that_freezes_is_no_reason_to_replace_connections() {
     holds(disk, 1.02, 5, MIB);
     // Less than what the engine calls blocked, and more.
     for freeze in [400, 700, 1500] {
-        holds(Line { freezes: Some((2_500, freeze)), ..disk }, 1.04, 6, MIB);
+        holds(Line { freezes: Some((2_500, freeze)), ..disk }, 1.03, 8, MIB);
     }
 }
 

@@ -64,6 +64,9 @@ const MEASURABLE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_millis(300);
 const SILENCE: Duration = Duration::from_millis(500);
 
+/// A pause that is longer is an outage, and not the rhythm of a server.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// How long an answer may be late; or as long as eight others took, if that is more.
 const LATE: Duration = Duration::from_secs(2);
 
@@ -207,6 +210,8 @@ pub struct Transfer {
     /// How long any bytes flowed at all: the clock by which one is silent beside the others. While nobody
     /// brings anything it is the network, the disk or this machine that waits, and it stands still.
     flowing: Duration,
+    /// The longest pause after which a connection went on: servers that hold a rate by bursts make such.
+    pause: Duration,
     asked_length: bool,
     /// What is on the disk is of another version: the cold side must forget it before anything else.
     must_restart: Option<Failure>,
@@ -267,6 +272,7 @@ impl Transfer {
             usual: 0.0,
             wait: Duration::ZERO,
             flowing: Duration::ZERO,
+            pause: Duration::ZERO,
             asked_length: false,
             must_restart: None,
             preparation: None,
@@ -496,7 +502,7 @@ impl Transfer {
 
     /// What a fetch brings, in bytes a second: 0 if it is silent, `None` if it is too early to tell.
     fn speed_of(&self, f: &Fetch, now: Instant) -> Option<f64> {
-        let silence = SILENCE.max(self.wait * 4);
+        let silence = SILENCE.max(self.wait * 4).max(self.pause * 2);
         let Some(accepted_at) = f.accepted_at else {
             let late = LATE.max(self.wait * 8);
             return (now.saturating_duration_since(f.asked_at) >= late).then_some(0.0);

@@ -6,6 +6,8 @@
 //!   all that are allowed are asked for at once.
 //! - No gain in [`NO_GAIN`] measurements in a row: the line is full. Nobody is dropped, but no one is added
 //!   beyond what sufficed; and one more is tried now and then, since lines change.
+//! - On a full line each connection gets something all the time. Where one gets nothing for [`BURSTS`], a server
+//!   holds a rate by bursts, between which nothing can be measured: all that are allowed are tried.
 //! - Newcomers that bring next to nothing say that they are slow, and not that the line is full.
 //! - A refusal ends it.
 
@@ -24,8 +26,11 @@ const COMING_UP: u32 = 6;
 /// What a level must bring, compared with the one before.
 const GAIN: f64 = 1.1;
 
-/// How many measurements without gain show that there is none.
+/// How many measurements in a row without gain show that there is none.
 const NO_GAIN: u32 = 3;
+
+/// A pause that shows bursts.
+const BURSTS: Duration = Duration::from_millis(150);
 
 /// The part of the speed that newcomers must have if it is they who are to show that the line is full.
 const FAIR: f64 = 0.1;
@@ -45,6 +50,8 @@ pub(super) struct Measured {
     pub(super) all_since: Option<Instant>,
     /// The part of the speed that those have which came after the last step, from 0.0 to 1.0.
     pub(super) newcomers: f64,
+    /// The longest that one of them brought nothing.
+    pub(super) pause: Duration,
     /// A limit of ours holds somebody: that shows nothing of the line.
     pub(super) limited: bool,
     /// From asking to the first byte.
@@ -172,6 +179,8 @@ impl Ramp {
         }
         if speed > self.before.1 * GAIN {
             self.step(self.target * 2, speed, m.most, m.now);
+        } else if m.pause >= BURSTS {
+            self.step(m.most, speed, m.most, m.now);
         } else if m.newcomers >= FAIR {
             self.without_gain += 1;
             if self.without_gain >= NO_GAIN {

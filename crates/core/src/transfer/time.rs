@@ -51,6 +51,10 @@ impl Transfer {
 
     pub(super) fn count(&mut self, count: Count, now: Instant) {
         let Some(fetch) = self.fetches.get_mut(&count.segment) else { return };
+        if count.received > fetch.received && fetch.received > 0 && !fetch.limited && !self.disk_blocked {
+            let pause = now.saturating_duration_since(fetch.last_heard);
+            self.pause = if pause > LONGEST_PAUSE { self.pause } else { self.pause.max(pause) };
+        }
         if count.received > fetch.received || count.limited {
             fetch.last_heard = now;
         }
@@ -176,6 +180,11 @@ impl Transfer {
             delivering: delivering().count(),
             all_since: delivering().filter_map(|f| f.accepted_at).max(),
             newcomers: if all > 0.0 { new / all } else { 0.0 },
+            pause: delivering()
+                .map(|f| now.saturating_duration_since(f.last_heard))
+                .max()
+                .unwrap_or_default()
+                .max(self.pause),
             limited: self.fetches.values().any(|f| f.limited || f.outgrown),
             wait: self.wait,
             most: self.request.options.connections,
