@@ -269,7 +269,8 @@ pub enum Sync {
 pub struct Options {
     /// Most connections for this file, 1 to 64.
     pub connections: usize,
-    /// Smallest span worth a connection of its own, in bytes.
+    /// Smallest span worth a connection of its own, in bytes; down to an eighth of it where a span that will be
+    /// here last is divided because that saves time.
     pub min_split: u64,
     /// What to do with bytes already there.
     pub resume: Resume,

@@ -163,11 +163,12 @@ impl Ramp {
             return;
         }
         if self.settled {
-            if self.again.is_some_and(|at| m.now >= at) {
+            if m.delivering < m.most && self.again.is_some_and(|at| m.now >= at) {
                 self.again = None;
-                self.settled = false;
-                self.target = m.delivering;
+                let sufficed = self.target;
+                (self.settled, self.target) = (false, m.delivering);
                 self.step(m.delivering + 1, speed, m.most, m.now);
+                self.before.0 = sufficed;
             }
             return;
         }
@@ -190,5 +191,97 @@ impl Ramp {
                 self.again_after *= 2;
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test begins at some time")]
+mod tests {
+    use super::*;
+
+    const TURN: Duration = Duration::from_millis(100);
+
+    /// Lets turns pass in which so many connections bring so much together.
+    fn pass(ramp: &mut Ramp, at: &mut Measured, turns: u32, speed: u64) {
+        for _ in 0..turns {
+            at.now += TURN;
+            at.received += speed / 10;
+            at.delivering = ramp.target();
+            let _ = ramp.measure(*at);
+        }
+    }
+
+    fn begin(wait: Duration) -> (Ramp, Measured) {
+        let now = Instant::now();
+        let mut ramp = Ramp::new();
+        ramp.widen(0, wait, 8, now);
+        let at = Measured {
+            now,
+            received: 0,
+            delivering: 1,
+            all_since: None,
+            newcomers: 0.5,
+            pause: Duration::ZERO,
+            limited: false,
+            wait,
+            most: 8,
+        };
+        (ramp, at)
+    }
+
+    #[test]
+    fn twice_as_many_are_wanted_as_long_as_that_brings_more() {
+        let (mut ramp, mut at) = begin(Duration::ZERO);
+        for target in [2, 4, 8, 8, 8] {
+            assert_eq!(ramp.target(), target);
+            pass(&mut ramp, &mut at, 1, 1000 * target as u64);
+        }
+    }
+
+    #[test]
+    fn a_full_line_needs_no_more_than_filled_it_and_is_tried_again_later_and_later() {
+        let (mut ramp, mut at) = begin(Duration::ZERO);
+        pass(&mut ramp, &mut at, 1 + NO_GAIN, 1000);
+        assert_eq!(ramp.target(), 2);
+        for wait in [100, 200, 400] {
+            pass(&mut ramp, &mut at, wait - NO_GAIN, 1000);
+            assert_eq!(ramp.target(), 2);
+            pass(&mut ramp, &mut at, NO_GAIN, 1000);
+            assert_eq!(ramp.target(), 3);
+            pass(&mut ramp, &mut at, NO_GAIN, 1000);
+            assert_eq!(ramp.target(), 2);
+        }
+    }
+
+    #[test]
+    fn nothing_is_concluded_from_newcomers_that_crawl_or_while_a_limit_holds() {
+        let (mut ramp, mut at) = begin(Duration::ZERO);
+        pass(&mut ramp, &mut at, 1, 1000);
+        at.newcomers = 0.05;
+        pass(&mut ramp, &mut at, 100, 1000);
+        assert_eq!(ramp.target(), 4);
+        (at.newcomers, at.limited) = (0.5, true);
+        pass(&mut ramp, &mut at, 100, 1000);
+        assert_eq!(ramp.target(), 4);
+    }
+
+    #[test]
+    fn from_afar_and_where_it_comes_in_bursts_all_are_wanted_at_once() {
+        assert_eq!(begin(FAR).0.target(), 8);
+        let (mut ramp, mut at) = begin(Duration::ZERO);
+        pass(&mut ramp, &mut at, 1, 1000);
+        at.pause = BURSTS;
+        pass(&mut ramp, &mut at, 1, 1000);
+        assert_eq!(ramp.target(), 8);
+    }
+
+    #[test]
+    fn after_a_refusal_none_is_added() {
+        let (mut ramp, mut at) = begin(Duration::ZERO);
+        pass(&mut ramp, &mut at, 1, 1000);
+        ramp.refused(3);
+        assert_eq!(ramp.target(), 3);
+        pass(&mut ramp, &mut at, 1000, 9000);
+        assert_eq!(ramp.target(), 3);
     }
 }

@@ -22,9 +22,9 @@ impl Transfer {
             self.fetches.values_mut().filter(|f| f.last_heard == now).for_each(|f| f.heard = flowing);
         }
         if disk_blocked {
-            // Time blocked in a write is nobody's silence.
+            // Time blocked in a write is nobody's silence, nor is what passed before that was clear.
             for fetch in self.fetches.values_mut() {
-                fetch.last_heard += elapsed;
+                fetch.last_heard = now;
             }
         }
         match &self.state {
