@@ -9,6 +9,7 @@ use crate::connect::{ConnectOptions, Connected, Endpoint, Stream, connect};
 use crate::data::{BUFFER, Buffers, Connection, Shared, with_buffers};
 use crate::decode::{Coding, Decoder};
 use crate::failure::FetchError;
+use crate::gather::Gather;
 use crate::http1::{Body, Head, HeadBuffer, RequestLine, encode_request, read_head};
 use crate::limiter::ConnectionLimit;
 use crate::loan::Loan;
@@ -23,7 +24,7 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Poll, ready};
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::transfer::{BodyPlan, End};
 use tidegate_core::units::show_size;
@@ -273,6 +274,9 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     }
     let mut writer = Writer::new(job, shared, limit, &plan, (target, version), announced_end);
     let end = writer.take_body(&mut connection, &mut body, &mut leftover).await?;
+    if let Some(socket) = connection.stream.socket() {
+        writer.gather.stop(socket);
+    }
     *kept = Some(Kept { connection, endpoint, body });
     Ok(Some(end))
 }
@@ -381,6 +385,7 @@ struct Writer<'a> {
     target: Target,
     version: Option<Version>,
     limit: ConnectionLimit,
+    gather: Gather,
     decoder: Option<Decoder>,
     /// The offset of the next byte of content.
     at: u64,
@@ -414,6 +419,7 @@ impl<'a> Writer<'a> {
             target,
             version,
             limit,
+            gather: Gather::new(),
             decoder: decoder_for(&plan.codings),
             at: plan.offset,
             announced_end: announced_end.unwrap_or(u64::MAX),
@@ -515,11 +521,20 @@ impl<'a> Writer<'a> {
                 let polled = Pin::new(&mut *stream).poll_read(cx, &mut room);
                 let filled = room.filled_mut();
                 match polled {
-                    Poll::Pending => Poll::Pending,
+                    Poll::Pending => {
+                        if let Some(socket) = stream.socket() {
+                            self.gather.wait(socket, cx);
+                        }
+                        Poll::Pending
+                    }
                     Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                     Poll::Ready(Ok(())) if filled.is_empty() => Poll::Ready(Ok(ControlFlow::Break(()))),
                     Poll::Ready(Ok(())) => {
                         self.limit.give_back(allowed - filled.len());
+                        if let Some(socket) = stream.socket() {
+                            let to_come = self.to_come(body).saturating_sub(filled.len() as u64);
+                            self.gather.read(socket, filled.len(), to_come, self.limit.is_limited());
+                        }
                         Poll::Ready(Ok(ControlFlow::Continue(self.take(body, filled, compare))))
                     }
                 }
@@ -554,6 +569,14 @@ impl<'a> Writer<'a> {
         })
     }
 
+    /// How many more bytes this fetch wants and the server has announced, at least. Chunks and the end of a
+    /// connection announce nothing.
+    fn to_come(&self, body: &Body) -> u64 {
+        let announced = body.length().map_or(0, |length| length.saturating_sub(body.received()));
+        let end = self.job.cell.end.load(Ordering::Relaxed);
+        announced.min(end.saturating_sub(self.at))
+    }
+
     /// How many bytes from here on may still go into the file unseen. Asked again right before they do: while
     /// this fetch waited, another may have brought them, or the end may have been moved.
     fn missing(&self) -> usize {
@@ -578,7 +601,11 @@ impl<'a> Writer<'a> {
                 return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
             };
             loop {
-                ready!(socket.poll_read_ready(cx))?;
+                let Poll::Ready(is_ready) = socket.poll_read_ready(cx) else {
+                    self.gather.wait(socket, cx);
+                    return Poll::Pending;
+                };
+                is_ready?;
                 let wanted = most.min(allowed).min(self.missing());
                 if wanted == 0 {
                     self.limit.give_back(allowed);
@@ -599,6 +626,13 @@ impl<'a> Writer<'a> {
                         }
                     };
                     self.limit.give_back(allowed - count);
+                    let to_come = self.to_come(body).saturating_sub(count as u64);
+                    self.gather.read(socket, count, to_come, self.limit.is_limited());
+                    if self.gather.is_on() && count < wanted {
+                        // All was taken, and the next few bytes are not to be taken before enough have come.
+                        let _ = socket
+                            .try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+                    }
                     self.job.cell.received.fetch_add(count as u64, Ordering::Relaxed);
                     body.advance(count as u64);
                     let (target, version, at) = (&self.target, self.version, self.at);
@@ -783,7 +817,7 @@ mod tests {
     use crate::http1::Framing;
     use crate::landing::{Begin, Landing, LandingRequest};
     use crate::limiter::RateLimiter;
-    use crate::part_file::Basis;
+    use crate::part_file::{Basis, PartFile};
     use std::io::Write;
     use std::path::{Path, PathBuf};
     use tidegate_core::Identity;
@@ -792,7 +826,7 @@ mod tests {
 
     const LENGTH: u64 = 1 << 20;
 
-    fn landing(dir: &Path, url: &Url) -> (Landing, Version) {
+    fn landing(dir: &Path, url: &Url, length: u64) -> (Landing, Version) {
         let request = LandingRequest {
             dir: dir.to_owned(),
             name: PathBuf::from("f"),
@@ -802,22 +836,33 @@ mod tests {
             adopt: None,
         };
         let mut landing = Landing::open(request).unwrap();
-        let identity = Identity { length: Some(LENGTH), ..Identity::default() };
+        let identity = Identity { length: Some(length), ..Identity::default() };
         match landing.begin(&identity, "f".as_ref(), Basis::Nothing, &Options::default()).unwrap() {
             Begin::Fetch(version) => (landing, version),
             begun => panic!("{begun:?}"),
         }
     }
 
-    #[tokio::test]
-    async fn what_another_fetch_brought_meanwhile_is_compared_and_not_written_over() {
+    /// A fetch whose answer has begun: what moves it, and what the server writes into.
+    struct Begun {
+        _folder: tempfile::TempDir,
+        part: Arc<PartFile>,
+        version: Version,
+        job: Job,
+        thread: DataThread,
+        target: Target,
+        server: std::net::TcpStream,
+        connection: Connection,
+    }
+
+    fn begin(length: u64, splice: bool) -> Begun {
         let folder = tempfile::tempdir().unwrap();
         let url = Url::parse("http://127.0.0.1/f").unwrap();
-        let (landing, version) = landing(folder.path(), &url);
+        let (landing, version) = landing(folder.path(), &url, length);
         let part = Arc::clone(landing.part());
         let network = Network::new(NetworkConfig::default()).unwrap();
         let limiter = RateLimiter::new(&Limits::default());
-        let thread = DataThread::start(Disk::Nowhere, network, limiter, true, &Arc::default()).unwrap();
+        let thread = DataThread::start(Disk::Nowhere, network, limiter, splice, &Arc::default()).unwrap();
         let job = Job {
             id: FetchId { download: DownloadId(1), segment: SegmentId(1), launch: 1 },
             url,
@@ -829,29 +874,40 @@ mod tests {
             _loan: crate::loan::lend().0,
         };
         let target = Target::Part { part: Arc::clone(&part), path: Arc::new(landing.part_path()) };
-        let plan = BodyPlan {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (client, _) = listener.accept().unwrap();
+        client.set_nonblocking(true).unwrap();
+        let stream = Stream::from(tokio::net::TcpStream::from_std(client).unwrap());
+        let connection = Connection { stream, form: Form::Origin, window: None };
+        Begun { _folder: folder, part, version, job, thread, target, server, connection }
+    }
+
+    fn plan(length: u64) -> BodyPlan {
+        BodyPlan {
             offset: 0,
-            end: LENGTH,
+            end: length,
             seam: 0,
             write: true,
             doubtful: false,
             measured: true,
             codings: Vec::new(),
-        };
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut server = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (client, _) = listener.accept().unwrap();
-        client.set_nonblocking(true).unwrap();
-        let stream = Stream::from(tokio::net::TcpStream::from_std(client).unwrap());
-        let mut connection = Connection { stream, form: Form::Origin, window: None };
+        }
+    }
+
+    #[tokio::test]
+    async fn what_another_fetch_brought_meanwhile_is_compared_and_not_written_over() {
+        let mut begun = begin(LENGTH, true);
+        let Begun { part, version, job, thread, target, connection, server, .. } = &mut begun;
+        let (plan, target) = (plan(LENGTH), (target.clone(), Some(*version)));
         let mut body = Body::new(Framing::Length(LENGTH));
         let limit = thread.shared.limiter.register(job.id.download, job.host());
-        let mut writer = Writer::new(&job, &thread.shared, limit, &plan, (target, Some(version)), None);
+        let mut writer = Writer::new(job, &thread.shared, limit, &plan, target, None);
         // It is decided how many bytes go on unseen, and then it waits. Meanwhile others come to lie there.
         let Ok(Next::Splice(most)) = writer.next(&connection.stream, &body) else {
             panic!("by way of memory")
         };
-        part.write_at(version, 0, &[1; 1000]).unwrap();
+        part.write_at(*version, 0, &[1; 1000]).unwrap();
         server.write_all(&[2; 1000]).unwrap();
         let gone_by = writer.splice(&mut connection.stream, &mut body, BUFFER, most).await.unwrap();
         assert!(matches!(gone_by, ControlFlow::Continue(Ok(()))));
@@ -859,7 +915,46 @@ mod tests {
         part.read_at(0, &mut here).unwrap();
         assert_eq!(here, [1; 1000]);
         // Looked at, they are found to differ.
-        let met = writer.take_body(&mut connection, &mut body, &mut Vec::new()).await;
+        let met = writer.take_body(connection, &mut body, &mut Vec::new()).await;
         assert!(matches!(met, Err(Stop::Differs(0))));
+    }
+
+    #[tokio::test]
+    async fn little_that_comes_after_much_does_not_wait_for_more() {
+        const FAST: usize = 8 << 20;
+        const LITTLE: usize = 1000;
+        for splice in [true, false] {
+            let length = 64 << 20;
+            let mut begun = begin(length, splice);
+            let Begun { version, job, thread, target, connection, server, .. } = &mut begun;
+            let shared = &thread.shared;
+            let (plan, target) = (plan(length), (target.clone(), Some(*version)));
+            let mut body = Body::new(Framing::Length(length));
+            let limit = shared.limiter.register(job.id.download, job.host());
+            let cell = Arc::clone(&job.cell);
+            let mut writer = Writer::new(job, shared, limit, &plan, target, None);
+            let mut server = server.try_clone().unwrap();
+            let (sender, sent) = std::sync::mpsc::channel();
+            let serving = std::thread::spawn(move || {
+                server.write_all(&vec![7; FAST]).unwrap();
+                let () = sent.recv().unwrap();
+                server.write_all(&[7; LITTLE]).unwrap();
+                server
+            });
+            let received = || cell.received.load(Ordering::Relaxed) as usize;
+            let mut leftover = Vec::new();
+            let mut taking = std::pin::pin!(writer.take_body(connection, &mut body, &mut leftover));
+            for (until, then) in [(FAST, true), (FAST + LITTLE, false)] {
+                poll_fn(|cx| {
+                    assert!(taking.as_mut().poll(cx).is_pending(), "there is more to come");
+                    if received() == until { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                if then {
+                    sender.send(()).unwrap();
+                }
+            }
+            drop(serving.join().unwrap());
+        }
     }
 }

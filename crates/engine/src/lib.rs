@@ -14,6 +14,7 @@ mod engine;
 mod events;
 pub mod failure;
 mod fetch;
+mod gather;
 pub mod handle;
 mod hosts;
 pub mod http1;

@@ -98,6 +98,11 @@ impl ConnectionLimit {
         Take { limit: self, want: want.max(1) }
     }
 
+    /// Whether anything is limited at all.
+    pub fn is_limited(&self) -> bool {
+        self.shared.is_limited()
+    }
+
     /// What it may expect, in bytes a second; `None` without a limit. For the size of its receive buffer.
     pub fn share(&self) -> Option<u64> {
         self.shared.is_limited().then(|| self.shared.lock().share.share_of(self.id)).flatten()

@@ -1,6 +1,6 @@
 //! What this crate asks of Linux beyond the standard library, and the only unsafe code in it.
 
-#![allow(unsafe_code, reason = "two calls that have no safe wrapper; see start_writeback and round_trip")]
+#![allow(unsafe_code, reason = "three calls that have no safe wrapper; each says why it is sound")]
 
 use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::File;
@@ -76,6 +76,26 @@ pub fn round_trip(socket: impl AsFd) -> Option<(Duration, u8)> {
     };
     let told = length as usize >= std::mem::offset_of!(libc::tcp_info, tcpi_rttvar);
     told.then(|| (Duration::from_micros(info.tcpi_rtt.into()), info.tcpi_snd_rcv_wscale >> 4))
+}
+
+/// Lets the kernel call a socket readable only when so many bytes have come, or when no more can.
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn wake_at(socket: impl AsFd, bytes: u64) -> io::Result<()> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the kernel reads the size of one integer from `value`, which outlives the call. The descriptor
+    // is borrowed, so it is open for the whole call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What kind of file system a file is on, as far as it matters here.
