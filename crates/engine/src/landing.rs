@@ -513,6 +513,13 @@ pub(crate) fn open_finished(dir: &Path, name: &Path) -> Result<Option<(File, Pat
     Ok(file.map(|file| (file, path)))
 }
 
+/// Whether there may be a part of this name already, or something else in its place.
+pub(crate) fn may_have_part(dir: &Path, name: &Path) -> bool {
+    let Some(last) = name.file_name() else { return true };
+    let part = dir.join(name).with_file_name(names::part_names(last, 0).0);
+    !matches!(part.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
 fn time_of(seconds: i64) -> Option<SystemTime> {
     let distance = Duration::from_secs(seconds.unsigned_abs());
     if seconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
