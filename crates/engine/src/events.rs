@@ -25,6 +25,8 @@ pub(crate) struct Events {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Event>,
+    /// How many wait for an event: nobody else has to be woken.
+    waiting: usize,
     /// Nothing can be added any more.
     closed: bool,
 }
@@ -62,14 +64,16 @@ impl Events {
         if let Some(before) = before.take() {
             before();
         }
-        if state.closed {
-            // Whoever else waits is to know.
-            self.room.notify_one();
-        } else {
+        if !state.closed {
             state.queue.extend(event.take());
-            if state.queue.len() < MOST {
-                self.room.notify_one();
-            }
+        }
+        // Whoever else waits for room is to know of it, or of the end.
+        let (room, waiting) = (state.closed || state.queue.len() < MOST, state.waiting > 0);
+        drop(state);
+        if room {
+            self.room.notify_one();
+        }
+        if waiting {
             self.news.notify_one();
         }
         true
@@ -80,19 +84,34 @@ impl Events {
         // A time that no clock reaches is no bound.
         let until = Instant::now().checked_add(patience);
         let mut state = self.lock();
+        let mut yielded = patience.is_zero();
         loop {
             if let Some(event) = state.queue.pop_front() {
+                drop(state);
                 self.room.notify_one();
                 return Taken::Event(event);
             }
             if state.closed {
                 return Taken::Ended;
             }
+            if !yielded {
+                // Whoever is about to tell something does so now, and need not wake anybody.
+                yielded = true;
+                drop(state);
+                std::thread::yield_now();
+                state = self.lock();
+                continue;
+            }
+            state.waiting += 1;
             state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => self.news.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Taken::Nothing,
+                Some(Duration::ZERO) => {
+                    state.waiting -= 1;
+                    return Taken::Nothing;
+                }
                 Some(left) => self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
             };
+            state.waiting -= 1;
         }
     }
 

@@ -118,6 +118,8 @@ impl Lanes {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .max_blocking_threads(places::MOST)
+            // Whoever has something for this thread hands it over now, and need not wake it.
+            .on_thread_park(std::thread::yield_now)
             .thread_name(format!("cold-{number}-aside"))
             .build()?;
         let (sender, jobs) = unbounded_channel();
