@@ -15,6 +15,7 @@ use crate::landing::{LandingRequest, disk_failure};
 use crate::lanes::aside;
 use crate::loan::Returned;
 use crate::places::{Halt, Place};
+use crate::syncs::SharedSyncs;
 use crate::target::{StreamTarget, Target};
 use crate::verify;
 use std::cell::{Cell, RefCell};
@@ -62,6 +63,8 @@ pub(crate) struct Download {
     pub(crate) kept: Cell<u64>,
     /// Whom to ask for what it lacks.
     pub(crate) ask: Option<Arc<dyn Ask>>,
+    /// Where it meets others that save names.
+    pub(crate) syncs: Arc<SharedSyncs>,
     /// Where the bytes go in order, if not where the request says.
     pub(crate) output: Mutex<Option<Output>>,
 }

@@ -27,6 +27,7 @@ use crate::engine::{Asked, Control, Inbox};
 use crate::events::{Events, Taken};
 use crate::lanes::{Lane, Lanes};
 use crate::places::{self, Halt, Places};
+use crate::syncs::SharedSyncs;
 use crate::threads::Threads;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -82,7 +83,8 @@ impl Engine {
             .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
         let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
         let (next, places, kept) = (AtomicU64::new(1), Arc::default(), Mutex::default());
-        let shared = Shared { control, events, next, places, threads, lanes, ask, kept };
+        let syncs = Arc::default();
+        let shared = Shared { control, events, next, places, threads, lanes, syncs, ask, kept };
         Ok(EngineHandle { shared: Arc::new(shared) })
     }
 }
@@ -112,6 +114,7 @@ struct Shared {
     places: Arc<Places>,
     threads: Arc<Threads>,
     lanes: Arc<Lanes>,
+    syncs: Arc<SharedSyncs>,
     ask: Option<Arc<dyn Ask>>,
     /// The way back of the last snapshot, to be used again.
     kept: Mutex<Option<(SyncSender<Asked>, Receiver<Asked>)>>,
@@ -172,6 +175,7 @@ impl EngineHandle {
             lent: RefCell::default(),
             kept: Cell::new(0),
             ask,
+            syncs: Arc::clone(&shared.syncs),
             output,
         };
         match shared.lanes.start(lane, move || download.run()) {

@@ -19,6 +19,7 @@ pub use failure::disk_failure;
 
 use crate::part_file::{Basis, PartFile, Version};
 use crate::room::{self, Room};
+use crate::syncs::SharedSyncs;
 use failure::human_bytes;
 use folder::Folder;
 use names::MOST_NUMBERS;
@@ -152,6 +153,7 @@ pub struct Landing {
     resume: Resume,
     adopt: Option<File>,
     place: Place,
+    syncs: Arc<SharedSyncs>,
     /// Finished files that are not the one that is wanted, whatever they say of themselves.
     not_wanted: Vec<PathBuf>,
 }
@@ -171,7 +173,15 @@ impl Landing {
         let key = RequestKey::of(&url);
         let whose = if explicit_name { Whose::Any } else { Whose::Similar };
         let place = find_place(&folder, &name, 0, &key, resume, whose)?;
-        Ok(Self { folder, name, explicit_name, url, resume, adopt, place, not_wanted: Vec::new() })
+        let (syncs, not_wanted) = (Arc::default(), Vec::new());
+        Ok(Self { folder, name, explicit_name, url, resume, adopt, place, syncs, not_wanted })
+    }
+
+    /// Syncs its directory together with others that do so there.
+    #[must_use]
+    pub fn sharing(mut self, syncs: &Arc<SharedSyncs>) -> Self {
+        self.syncs = Arc::clone(syncs);
+        self
     }
 
     /// What was there.

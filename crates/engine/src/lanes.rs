@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::DownloadId;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{LocalSet, spawn_blocking, spawn_local};
 
 /// Threads that are left when no download uses them, at most.
@@ -54,8 +54,7 @@ struct State {
 struct Running {
     /// One of the same name may have been there before.
     number: u64,
-    /// No more than there are places.
-    jobs: UnboundedSender<Job>,
+    jobs: Sender<Job>,
     downloads: usize,
 }
 
@@ -99,9 +98,10 @@ impl Lanes {
                 drop(stay);
             })
         });
-        // The thread ends only when this sender is dropped.
-        let _ = running.jobs.send(job);
-        Ok(())
+        let sender = running.jobs.clone();
+        drop(state);
+        // Each that waits there has its place, so there is room; and the thread ends only when no sender is left.
+        sender.try_send(job).map_err(|_| io::Error::other("its folder takes no more downloads"))
     }
 
     /// Takes no more. What runs comes to its end.
@@ -114,7 +114,7 @@ impl Lanes {
         drop(lanes);
     }
 
-    fn start_thread(&self, number: u64) -> io::Result<UnboundedSender<Job>> {
+    fn start_thread(&self, number: u64) -> io::Result<Sender<Job>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .max_blocking_threads(places::MOST)
@@ -122,7 +122,7 @@ impl Lanes {
             .on_thread_park(std::thread::yield_now)
             .thread_name(format!("cold-{number}-aside"))
             .build()?;
-        let (sender, jobs) = unbounded_channel();
+        let (sender, jobs) = channel(places::MOST);
         self.threads.spawn(format!("cold-{number}"), move || {
             let set = LocalSet::new();
             set.block_on(&runtime, take_jobs(jobs));
@@ -137,7 +137,7 @@ impl Lanes {
     }
 }
 
-async fn take_jobs(mut jobs: UnboundedReceiver<Job>) {
+async fn take_jobs(mut jobs: Receiver<Job>) {
     while let Some(job) = jobs.recv().await {
         spawn_local(job());
     }
@@ -234,8 +234,16 @@ mod tests {
     fn no_more_than_a_few_threads_are_left_without_work() {
         let threads = Arc::<Threads>::default();
         let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
-        (0..20).for_each(|n| drop(thread_of(&lanes, Lane::Folder(n.to_string().into()))));
-        thread_of(&lanes, Lane::Stream(DownloadId(1)));
+        for n in 0..20 {
+            thread_of(&lanes, Lane::Folder(n.to_string().into()));
+            thread_of(&lanes, Lane::Stream(DownloadId(n)));
+        }
+        // The last have told where they are, and may be about to leave.
+        while lanes.lock().lanes.values().any(|running| running.downloads > 0) {
+            std::thread::yield_now();
+        }
+        let left: Vec<Lane> = lanes.lock().lanes.keys().cloned().collect();
+        assert!(left.len() <= MOST_IDLE && left.iter().all(|l| matches!(l, Lane::Folder(_))), "{left:?}");
         lanes.close();
         assert!(threads.wait(None));
     }

@@ -27,6 +27,7 @@ mod places;
 mod room;
 mod session;
 mod splice;
+pub mod syncs;
 pub mod sys;
 mod target;
 mod threads;

@@ -125,7 +125,7 @@ impl<'a> FileSide<'a> {
         };
         Ok(Self {
             download,
-            landing: Held(Some(landing)),
+            landing: Held(Some(landing.sharing(&download.syncs))),
             explicit_name,
             part_name,
             fresh,

@@ -53,7 +53,11 @@ impl Landing {
         };
         if options.sync == Sync::File {
             // Only now may the mark go that would have it published again.
-            self.folder.sync().map_err(|e| disk_failure("save the name of", path, &e))?;
+            let sync = || self.folder.sync();
+            self.folder
+                .id()
+                .and_then(|directory| self.syncs.sync(directory, sync))
+                .map_err(|e| disk_failure("save the name of", path, &e))?;
         }
         // The file is in place, so what is left of the checkpoint is no failure: the next run cleans up.
         let _ = self.remove_checkpoint();
