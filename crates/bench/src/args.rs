@@ -22,6 +22,7 @@ Examples:
   tidegate-bench throughput --size 5G --require-mbps 940 --max-cpu-pct 8 --link 1gbit
   tidegate-bench peers --size 1G --runs 11 --max-cpu-ratio curl=0.36
   tidegate-bench load --tasks 20 --segments 8 --task-size 4M --require-rss-kb 61440
+  tidegate-bench load --tasks 1000 --task-size 10K --segments 1 --parallel 32 --rate 0 --peers curl,aria2c
   tidegate-bench alloc-check --size 512M --window-s 2
   tidegate-bench line --scenario crawl --json
 
@@ -201,9 +202,12 @@ pub(crate) struct ThroughputArgs {
 /// What `load` is told.
 #[derive(Args, Debug)]
 pub(crate) struct LoadArgs {
-    /// Files, all at a time
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Files
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) tasks: u32,
+    /// Files at a time [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) parallel: Option<u32>,
     /// Connections for each file
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) segments: u32,
@@ -228,6 +232,19 @@ pub(crate) struct LoadArgs {
     /// The most seconds that ours may take
     #[arg(long, value_name = "S", value_parser = number)]
     pub(crate) max_seconds: Option<f64>,
+    /// The most connections that ours may open for all files together
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) max_connects: Option<f64>,
+    /// Ours must be faster than each other program
+    #[arg(long)]
+    pub(crate) require_ahead: bool,
+}
+
+impl LoadArgs {
+    /// Files at a time.
+    pub(crate) fn parallel(&self) -> u32 {
+        self.parallel.unwrap_or(self.tasks).min(self.tasks).min(1000)
+    }
 }
 
 /// What `alloc-check` is told.

@@ -132,6 +132,18 @@ impl Report {
         Some(row.median()).filter(|median| median.is_finite())
     }
 
+    /// Has `ours` be before each of the `others` in seconds. One that did not come in is behind.
+    pub(crate) fn require_ahead<'a>(&mut self, ours: &str, others: impl IntoIterator<Item = &'a str>) {
+        let time = |report: &Self, arm: &str| report.median_of(arm, "seconds").unwrap_or(f64::INFINITY);
+        let our_time = time(self, ours);
+        for other in others {
+            let their_time = time(self, other);
+            if our_time > their_time {
+                self.fail(format!("{ours} seconds {our_time:.2} > {other} {their_time:.2}"));
+            }
+        }
+    }
+
     /// A sentence that a reader of the figures should know.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         let text = text.into();

@@ -175,6 +175,19 @@ fn load_counts_what_failed() {
 }
 
 #[test]
+fn load_runs_many_small_files_some_at_a_time() {
+    let words = ["load", "--tasks", "60", "--segments", "1", "--task-size", "10k", "--rate", "0"];
+    let more = ["--parallel", "8", "--peers", "curl,aria2c", "--max-connects", "16"];
+    let object = measured(&[&words[..], &more].concat(), 0);
+    for arm in ["ours", "ours_synced"] {
+        assert_eq!((median(&object, arm, "failed"), median(&object, arm, "left_over")), (0.0, 0.0));
+        assert_eq!(median(&object, arm, "requests"), 60.0);
+        assert!(median(&object, arm, "most_connections") <= 8.0);
+    }
+    measured(&[&words[..], &["--no-peers", "--parallel", "8", "--max-connects", "1"]].concat(), 1);
+}
+
+#[test]
 fn allocations_are_counted_for_each_thread() {
     let words = ["alloc-check", "--size", "32M", "--window-s", "0.3", "--connections", "2"];
     let object = measured(&words, 0);

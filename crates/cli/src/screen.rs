@@ -127,7 +127,7 @@ impl Screen {
         let now = self.start.elapsed();
         match &self.face {
             Face::Quiet => false,
-            Face::Plain(_) => true,
+            Face::Plain(plain) => plain.is_due(now),
             Face::Terminal(terminal) => terminal.is_due(now),
             Face::Json { last } => last.is_none_or(|last| now >= last + JSON_EVERY),
         }
@@ -194,12 +194,14 @@ impl Screen {
         }
     }
 
-    fn line(&mut self, line: String) {
+    fn line(&mut self, mut line: String) {
         match &self.face {
             Face::Terminal(_) => self.waiting_lines.push(line),
             // Nobody is left to be told that nobody is left.
             _ => {
-                let _ = writeln!(io::stderr(), "{line}");
+                // In one piece: others may write there too.
+                line.push('\n');
+                let _ = io::stderr().write_all(line.as_bytes());
             }
         }
     }

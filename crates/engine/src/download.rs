@@ -1,4 +1,4 @@
-//! The cold side of one download: a thread that may wait for its disk.
+//! The cold side of one download, on a thread that may wait for its disk ([`crate::lanes`]).
 //!
 //! It reads as the story of a download: find the part, let the control thread fetch, answer its
 //! questions (prepare, verify), save every ten seconds, publish, tell the outcome. It decides what
@@ -11,26 +11,33 @@ use crate::config::Ask;
 use crate::engine::{Disk, FromCold, Inbox, Start, ToCold};
 use crate::events::Events;
 use crate::fetch::too_large;
-use crate::landing::{Landing, LandingRequest, disk_failure};
+use crate::landing::{LandingRequest, disk_failure};
+use crate::lanes::aside;
 use crate::loan::Returned;
 use crate::places::{Halt, Place};
+use crate::syncs::SharedSyncs;
 use crate::target::{StreamTarget, Target};
 use crate::verify;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::future::poll_fn;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::pin::pin;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 use tidegate_core::file_name::{Portability, relative_path};
 use tidegate_core::message::{Event, EventKind, Proof};
 use tidegate_core::request::{Destination, OnExists, redact};
 use tidegate_core::transfer::{Found, Preparation, Verified};
 use tidegate_core::web_page::{ending_of_another_kind, is_web_page};
 use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SafeName};
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 /// How often somebody is asked for what one download lacks.
@@ -41,7 +48,8 @@ pub(crate) struct Download {
     pub(crate) id: DownloadId,
     pub(crate) request: Request,
     pub(crate) control: SyncSender<Inbox>,
-    pub(crate) from_control: Receiver<ToCold>,
+    /// Borrowed only while it is polled.
+    pub(crate) from_control: RefCell<Receiver<ToCold>>,
     pub(crate) events: Arc<Events>,
     /// The number of the newest question, which its answer carries.
     pub(crate) turn: Cell<u64>,
@@ -55,6 +63,8 @@ pub(crate) struct Download {
     pub(crate) kept: Cell<u64>,
     /// Whom to ask for what it lacks.
     pub(crate) ask: Option<Arc<dyn Ask>>,
+    /// Where it meets others that save names.
+    pub(crate) syncs: Arc<SharedSyncs>,
     /// Where the bytes go in order, if not where the request says.
     pub(crate) output: Mutex<Option<Output>>,
 }
@@ -105,36 +115,47 @@ enum Wish {
 
 impl Download {
     /// Runs the download to its outcome.
-    pub(crate) fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         // Whatever happens here, a panic of ours or of those we ask included, the outcome is told.
-        let kind = match catch_unwind(AssertUnwindSafe(|| self.story())) {
-            Ok(Ok(kind) | Err(Ending::Told(kind))) => kind,
-            Ok(Err(Ending::Failed(failure))) => EventKind::Failed { failure, kept: 0 },
-            Ok(Err(Ending::Stopped)) => EventKind::Stopped { kept: 0 },
-            Err(_) => {
+        let told = {
+            let mut story = pin!(self.story());
+            poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| story.as_mut().poll(cx))) {
+                Ok(poll) => poll.map(Some),
+                Err(_) => Poll::Ready(None),
+            })
+            .await
+        };
+        let kind = match told {
+            Some(Ok(kind) | Err(Ending::Told(kind))) => kind,
+            Some(Err(Ending::Failed(failure))) => EventKind::Failed { failure, kept: 0 },
+            Some(Err(Ending::Stopped)) => EventKind::Stopped { kept: 0 },
+            None => {
                 let failure = Failure::new(Code::Internal, "a download of ours broke; nothing was lost");
                 EventKind::Failed { failure, kept: self.kept.get() }
             }
         };
-        self.let_go();
+        self.let_go().await;
         // Whoever hears of the end finds the place free.
         let place = self.place.take();
-        self.events.put(Event { id: self.id, kind }, || drop(place));
+        self.events.put(Event { id: self.id, kind }, || drop(place)).await;
         self.answer(FromCold::Gone);
     }
 
     /// Waits until nothing of this download is in other hands, so that its part is closed and another may
     /// have it. What they held is closed here, where a disk may be waited for.
-    fn let_go(&self) {
+    async fn let_go(&self) {
         self.answer(FromCold::Over);
         loop {
-            match self.from_control.recv() {
-                Ok(ToCold::Release { target, returned }) => self.take_back(target, returned),
-                Ok(ToCold::Freed) | Err(_) => break,
-                Ok(_) => {}
+            match self.hear().await {
+                Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
+                Some(ToCold::Freed) | None => break,
+                Some(_) => {}
             }
         }
-        self.lent.take().into_iter().for_each(Returned::wait);
+        let lent = self.lent.take();
+        for returned in lent {
+            returned.wait().await;
+        }
     }
 
     fn take_back(&self, target: Target, returned: Option<Returned>) {
@@ -142,24 +163,24 @@ impl Download {
         self.lent.borrow_mut().extend(returned);
     }
 
-    fn story(&self) -> Result<EventKind, Ending> {
+    async fn story(&self) -> Result<EventKind, Ending> {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (self.request.destination.clone(), output) {
-            _ if self.request.options.dry_run => self.only_ask(),
-            (_, Some(output)) => self.to_stream(output, "the stream"),
+            _ if self.request.options.dry_run => self.only_ask().await,
+            (_, Some(output)) => self.to_stream(output, "the stream").await,
             (Destination::Stdout, None) => {
                 let failure =
                     |error: std::io::Error| disk_failure("write", Path::new("standard output"), &error);
                 let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(failure)?;
-                self.to_stream(Box::new(File::from(out)), "standard output")
+                self.to_stream(Box::new(File::from(out)), "standard output").await
             }
-            (Destination::File { dir, name, adopt }, None) => self.to_file(dir, name, adopt),
+            (Destination::File { dir, name, adopt }, None) => self.to_file(dir, name, adopt).await,
         }
     }
 
     // ---- to a file ------------------------------------------------------------------------------
 
-    fn to_file(
+    async fn to_file(
         &self,
         dir: PathBuf,
         name: Option<PathBuf>,
@@ -176,19 +197,19 @@ impl Download {
             })?,
             None => PathBuf::from(SafeName::choose(None, url, url, Portability::default()).as_str()),
         };
-        if let Some(done) = self.is_here_by_digest(&dir, &part_name)? {
+        if let Some(done) = self.is_here_by_digest(&dir, &part_name).await? {
             return Ok(done);
         }
-        let landing = Landing::open(LandingRequest {
+        let wanted = LandingRequest {
             dir,
             name: part_name.clone(),
             explicit_name,
             url: url.clone(),
             resume: self.request.options.resume,
             adopt,
-        })?;
-        let mut file = FileSide::new(self, landing, explicit_name, part_name)?;
-        if let Some(done) = file.publish_what_was_verified()? {
+        };
+        let mut file = FileSide::open(self, wanted, explicit_name, part_name).await?;
+        if let Some(done) = file.publish_what_was_verified().await? {
             return Ok(done);
         }
         let disk = file
@@ -198,33 +219,38 @@ impl Download {
             .map_err(|e| disk_failure("look at", &file.landing.part_path(), &e))?;
         file.disk = Disk::FileSystem(disk);
         file.start();
-        let outcome = file.follow();
-        file.close(outcome)
+        let outcome = file.follow().await;
+        file.close(outcome).await
     }
 
     /// With a digest given, a file of that name that has it is the file, whatever its history.
-    fn is_here_by_digest(&self, dir: &Path, name: &Path) -> Result<Option<EventKind>, Failure> {
+    async fn is_here_by_digest(&self, dir: &Path, name: &Path) -> Result<Option<EventKind>, Failure> {
         if self.request.digests.is_empty() || self.request.options.on_exists == OnExists::Overwrite {
             return Ok(None);
         }
-        let Some((file, path)) = crate::landing::open_finished(dir, name)? else { return Ok(None) };
-        let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return Ok(None) };
-        if self.request.length.is_some_and(|told| told != length) {
-            return Ok(None);
-        }
-        // A file that cannot be read is not known to be this one.
-        Ok(match verify::mismatch(&file, &self.request.digests, self.halt.flag(), |_| {}) {
-            Ok(None) => {
-                let (path, proof) = (Some(path), Proof::Digest);
-                Some(EventKind::Completed { path, length, proof, already: true, received: 0 })
+        let (dir, name, halt) = (dir.to_owned(), name.to_owned(), Arc::clone(&self.halt));
+        let (told, digests) = (self.request.length, self.request.digests.clone());
+        aside(move || {
+            let Some((file, path)) = crate::landing::open_finished(&dir, &name)? else { return Ok(None) };
+            let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return Ok(None) };
+            if told.is_some_and(|told| told != length) {
+                return Ok(None);
             }
-            _ => None,
+            // A file that cannot be read is not known to be this one.
+            Ok(match verify::mismatch(&file, &digests, halt.flag(), |_| {}) {
+                Ok(None) => {
+                    let (path, proof) = (Some(path), Proof::Digest);
+                    Some(EventKind::Completed { path, length, proof, already: true, received: 0 })
+                }
+                _ => None,
+            })
         })
+        .await
     }
 
     // ---- to a stream ----------------------------------------------------------------------------
 
-    fn to_stream(&self, output: Output, called: &'static str) -> Result<EventKind, Ending> {
+    async fn to_stream(&self, output: Output, called: &'static str) -> Result<EventKind, Ending> {
         let stream = Arc::new(StreamTarget::new(output, called));
         stream.compute(self.request.digests.iter().map(Digest::algorithm));
         self.begin(
@@ -235,7 +261,7 @@ impl Download {
         );
         let mut asked = 0;
         loop {
-            match self.next_wish(Duration::from_secs(60)) {
+            match self.next_wish(Duration::from_secs(60)).await {
                 Wish::Prepare { preparation, .. } => {
                     if let Some(failure) = preparation.restart.filter(|_| stream.written() > 0) {
                         let message =
@@ -247,7 +273,8 @@ impl Download {
                         &preparation.url,
                         preparation.resumable,
                         preparation.content_type.as_ref(),
-                    );
+                    )
+                    .await;
                     self.check_size(preparation.identity.length)?;
                     stream.compute(preparation.digests.iter().map(Digest::algorithm));
                     self.answer(FromCold::Prepared { target: None });
@@ -276,7 +303,7 @@ impl Download {
                 }
                 Wish::GiveUp(failure) => {
                     // What went out cannot be proved to be of another link's file.
-                    let help = self.help(&failure, &mut asked).filter(|_| stream.written() == 0);
+                    let help = self.help(&failure, &mut asked).await.filter(|_| stream.written() == 0);
                     let Some(request) = help else { return Err(failure.into()) };
                     self.begin(
                         request,
@@ -287,7 +314,7 @@ impl Download {
                 }
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
-                Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }),
+                Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }).await,
                 Wish::End => return Err(Ending::Told(EventKind::Stopped { kept: stream.written() })),
                 Wish::Learned { identity, .. } => self.check_size(identity.length)?,
                 Wish::Save => {}
@@ -298,15 +325,15 @@ impl Download {
     // ---- to nowhere -----------------------------------------------------------------------------
 
     /// Asks which file it is, and stops before fetching it.
-    fn only_ask(&self) -> Result<EventKind, Ending> {
+    async fn only_ask(&self) -> Result<EventKind, Ending> {
         self.begin(self.request.clone(), Found::Nothing, Target::Nowhere, Disk::Nowhere);
         let mut asked = 0;
         loop {
-            match self.next_wish(Duration::from_secs(60)) {
+            match self.next_wish(Duration::from_secs(60)).await {
                 Wish::Prepare { preparation, .. } => {
                     let Preparation { identity, url, resumable, content_type, disposition, .. } =
                         *preparation;
-                    self.tell_identified(&identity, &url, resumable, content_type.as_ref());
+                    self.tell_identified(&identity, &url, resumable, content_type.as_ref()).await;
                     self.check_size(identity.length)?;
                     if let Destination::File { dir, name, .. } = &self.request.destination {
                         let chosen = SafeName::choose(
@@ -316,7 +343,7 @@ impl Download {
                             Portability::default(),
                         );
                         let name = name.clone().unwrap_or_else(|| PathBuf::from(chosen.as_str()));
-                        self.tell(EventKind::Named { path: dir.join(name) });
+                        self.tell(EventKind::Named { path: dir.join(name) }).await;
                     }
                     let length = identity.length.unwrap_or_default();
                     let proof = Proof::Answers;
@@ -328,14 +355,14 @@ impl Download {
                         received: 0,
                     });
                 }
-                Wish::GiveUp(failure) => match self.help(&failure, &mut asked) {
+                Wish::GiveUp(failure) => match self.help(&failure, &mut asked).await {
                     Some(request) => self.begin(request, Found::Nothing, Target::Nowhere, Disk::Nowhere),
                     None => return Err(failure.into()),
                 },
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::End => return Err(Ending::Stopped),
-                Wish::Paused => self.tell(EventKind::Paused { have: 0 }),
+                Wish::Paused => self.tell(EventKind::Paused { have: 0 }).await,
                 Wish::Learned { .. } | Wish::Verify { .. } | Wish::Save => {}
             }
         }
@@ -360,7 +387,7 @@ impl Download {
         let _ = self.control.send(Inbox::Cold { id: self.id, turn: self.turn.get(), input });
     }
 
-    fn tell(&self, kind: EventKind) {
+    async fn tell(&self, kind: EventKind) {
         match kind {
             EventKind::Started { resumed_from: kept } | EventKind::Checkpointed { durable: kept } => {
                 self.kept.set(kept);
@@ -368,10 +395,10 @@ impl Download {
             EventKind::Restarted { .. } => self.kept.set(0),
             _ => {}
         }
-        self.events.put(Event { id: self.id, kind }, || {});
+        self.events.put(Event { id: self.id, kind }, || {}).await;
     }
 
-    fn tell_identified(
+    async fn tell_identified(
         &self,
         identity: &Identity,
         url: &Url,
@@ -383,7 +410,8 @@ impl Download {
             length: identity.length,
             resumable,
             content_type: content_type.cloned(),
-        });
+        })
+        .await;
         // A login or an error, served as if it were the file. It may still be what is wanted, so it is kept.
         if let Some(page) = content_type.filter(|media_type| is_web_page(media_type))
             && let Some(ending) = ending_of_another_kind(&self.name_asked_for())
@@ -391,7 +419,7 @@ impl Download {
             let message = format!(
                 "the server sent a web page ({page}) where a .{ending} file was expected; it may be a login or an error"
             );
-            self.tell(EventKind::Notice { message });
+            self.tell(EventKind::Notice { message }).await;
         }
     }
 
@@ -415,52 +443,52 @@ impl Download {
 
     /// What somebody who was asked knows better, after the control thread gave up: the same request with
     /// a password or a fresh link. Asked a few times at most.
-    fn help(&self, failure: &Failure, asked: &mut u32) -> Option<Request> {
-        let ask = self.ask.as_ref().filter(|_| *asked < MOST_ASKED)?;
+    async fn help(&self, failure: &Failure, asked: &mut u32) -> Option<Request> {
+        let ask = Arc::clone(self.ask.as_ref().filter(|_| *asked < MOST_ASKED)?);
         *asked += 1;
+        let (id, url, failure) = (self.id, self.url().clone(), failure.clone());
         match failure.code {
             Code::AuthRequired => {
-                let credentials = Some(ask.credentials(self.id, self.url())?);
+                let credentials = Some(aside(move || ask.credentials(id, &url)).await?);
                 let mut request = self.request.clone();
                 request.credentials = credentials;
                 Some(request)
             }
             Code::NotFound | Code::Forbidden => {
-                Some(self.request.with_link(ask.fresh_link(self.id, failure)?))
+                let link = aside(move || ask.fresh_link(id, &failure)).await?;
+                Some(self.request.with_link(link))
             }
             _ => None,
         }
     }
 
-    /// Why a long computation came to no end: it was halted, or it failed.
-    fn stopped(&self, error: &std::io::Error, failed: impl Fn(std::io::Error) -> Failure) -> Ending {
-        match (self.halt.is_set(), self.halt.discards()) {
-            (true, true) => cancelled().into(),
-            (true, false) => Ending::Stopped,
-            (false, _) => failed(std::io::Error::from(error.kind())).into(),
-        }
+    /// The next message, waiting for it; `None` when there will be none.
+    async fn hear(&self) -> Option<ToCold> {
+        poll_fn(|cx| self.from_control.borrow_mut().poll_recv(cx)).await
     }
 
     /// The next thing to do; what is only to be told is told on the way.
-    fn next_wish(&self, patience: Duration) -> Wish {
+    async fn next_wish(&self, patience: Duration) -> Wish {
         let until = Instant::now() + patience;
         loop {
-            match self.from_control.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(ToCold::Tell(EventKind::Paused { .. }) | ToCold::Freed) => {}
-                Ok(ToCold::Release { target, returned }) => self.take_back(target, returned),
-                Ok(ToCold::Turn(turn)) => self.turn.set(turn),
-                Ok(ToCold::Tell(kind)) => self.tell(kind),
-                Ok(ToCold::Prepare { preparation, doubts }) => return Wish::Prepare { preparation, doubts },
-                Ok(ToCold::Learned { identity, doubts }) => return Wish::Learned { identity, doubts },
-                Ok(ToCold::Verify { identity, digests, proof, received }) => {
+            match timeout_at(until, self.hear()).await {
+                Ok(Some(ToCold::Tell(EventKind::Paused { .. }) | ToCold::Freed)) => {}
+                Ok(Some(ToCold::Release { target, returned })) => self.take_back(target, returned),
+                Ok(Some(ToCold::Turn(turn))) => self.turn.set(turn),
+                Ok(Some(ToCold::Tell(kind))) => self.tell(kind).await,
+                Ok(Some(ToCold::Prepare { preparation, doubts })) => {
+                    return Wish::Prepare { preparation, doubts };
+                }
+                Ok(Some(ToCold::Learned { identity, doubts })) => return Wish::Learned { identity, doubts },
+                Ok(Some(ToCold::Verify { identity, digests, proof, received })) => {
                     return Wish::Verify { identity, digests, proof, received };
                 }
-                Ok(ToCold::AwaitMachine(failure)) => return Wish::AwaitMachine(failure),
-                Ok(ToCold::GiveUp(failure)) => return Wish::GiveUp(failure),
-                Ok(ToCold::Paused) => return Wish::Paused,
-                Ok(ToCold::Cancel) => return Wish::Cancel,
-                Ok(ToCold::End) | Err(RecvTimeoutError::Disconnected) => return Wish::End,
-                Err(RecvTimeoutError::Timeout) => return Wish::Save,
+                Ok(Some(ToCold::AwaitMachine(failure))) => return Wish::AwaitMachine(failure),
+                Ok(Some(ToCold::GiveUp(failure))) => return Wish::GiveUp(failure),
+                Ok(Some(ToCold::Paused)) => return Wish::Paused,
+                Ok(Some(ToCold::Cancel)) => return Wish::Cancel,
+                Ok(Some(ToCold::End) | None) => return Wish::End,
+                Err(_) => return Wish::Save,
             }
         }
     }
@@ -472,4 +500,13 @@ fn cancelled() -> Failure {
 
 fn digest_mismatch(expected: &Digest, found: &Digest) -> Failure {
     Failure::new(Code::DigestMismatch, format!("the file should have {expected}, but it has {found}"))
+}
+
+/// Why a long computation came to no end: it was halted, or it failed.
+fn stopped(halt: &Halt, error: &std::io::Error, failed: impl Fn(std::io::Error) -> Failure) -> Ending {
+    match (halt.is_set(), halt.discards()) {
+        (true, true) => cancelled().into(),
+        (true, false) => Ending::Stopped,
+        (false, _) => failed(std::io::Error::from(error.kind())).into(),
+    }
 }

@@ -100,7 +100,7 @@ impl Control {
     /// Runs until told to end and nothing is left to save.
     pub(crate) fn run(mut self) {
         while !(self.ending && self.downloads.is_empty()) {
-            match self.inbox.recv_timeout(self.patience()) {
+            match self.hear() {
                 Ok(message) => {
                     self.take(message);
                     // What has come meanwhile is taken before connections are shared out again.
@@ -120,6 +120,19 @@ impl Control {
                 self.share_out(now);
             }
             self.flush_backlogs();
+        }
+    }
+
+    /// The next message, waiting for it no longer than may be.
+    fn hear(&self) -> Result<Inbox, RecvTimeoutError> {
+        if let Ok(message) = self.inbox.try_recv() {
+            return Ok(message);
+        }
+        // Whoever is about to send something does so now, and need not wake this thread.
+        std::thread::yield_now();
+        match self.inbox.try_recv() {
+            Ok(message) => Ok(message),
+            Err(_) => self.inbox.recv_timeout(self.patience()),
         }
     }
 

@@ -25,23 +25,27 @@ use crate::connect::Network;
 use crate::download::{Download, Output};
 use crate::engine::{Asked, Control, Inbox};
 use crate::events::{Events, Taken};
+use crate::lanes::{Lane, Lanes};
 use crate::places::{self, Halt, Places};
+use crate::syncs::SharedSyncs;
 use crate::threads::Threads;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{Event, Limits, Progress, Snapshot};
+use tidegate_core::request::Destination;
 use tidegate_core::{Code, DownloadId, Failure, Request};
 
 /// Messages to the control thread that wait, at most.
 const INBOX: usize = 4096;
 
-/// Messages to a cold thread, at most.
+/// Messages to a cold side, at most.
 const COLD: usize = 64;
 
 /// How long the control thread may take to answer before it is taken for dead.
@@ -77,15 +81,10 @@ impl Engine {
         threads
             .spawn("control".to_owned(), body)
             .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
-        let shared = Shared {
-            control,
-            events,
-            next: AtomicU64::new(1),
-            places: Arc::default(),
-            threads,
-            ask,
-            kept: Mutex::default(),
-        };
+        let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
+        let (next, places, kept) = (AtomicU64::new(1), Arc::default(), Mutex::default());
+        let syncs = Arc::default();
+        let shared = Shared { control, events, next, places, threads, lanes, syncs, ask, kept };
         Ok(EngineHandle { shared: Arc::new(shared) })
     }
 }
@@ -114,6 +113,8 @@ struct Shared {
     next: AtomicU64,
     places: Arc<Places>,
     threads: Arc<Threads>,
+    lanes: Arc<Lanes>,
+    syncs: Arc<SharedSyncs>,
     ask: Option<Arc<dyn Ask>>,
     /// The way back of the last snapshot, to be used again.
     kept: Mutex<Option<(SyncSender<Asked>, Receiver<Asked>)>>,
@@ -157,7 +158,8 @@ impl EngineHandle {
             let message = format!("{} downloads are running; start more when some have ended", places::MOST);
             return Err(Failure::new(Code::EngineFull, message));
         };
-        let (cold, from_control) = sync_channel(COLD);
+        let (cold, from_control) = tokio::sync::mpsc::channel(COLD);
+        let lane = lane(id, &request, output.is_some());
         self.send(Inbox::Register { id, cold })?;
         let (control, events) = (shared.control.clone(), Arc::clone(&shared.events));
         let (ask, output) = (shared.ask.clone(), Mutex::new(output));
@@ -165,7 +167,7 @@ impl EngineHandle {
             id,
             request,
             control,
-            from_control,
+            from_control: RefCell::new(from_control),
             events,
             turn: Cell::new(0),
             halt,
@@ -173,9 +175,10 @@ impl EngineHandle {
             lent: RefCell::default(),
             kept: Cell::new(0),
             ask,
+            syncs: Arc::clone(&shared.syncs),
             output,
         };
-        match shared.threads.spawn(format!("download-{id}"), move || download.run()) {
+        match shared.lanes.start(lane, move || download.run()) {
             Ok(()) => Ok(id),
             Err(error) => {
                 self.send(Inbox::Cold { id, turn: 0, input: crate::engine::FromCold::Gone })?;
@@ -312,6 +315,7 @@ impl EngineHandle {
     pub fn shutdown(&self, patience: Duration) -> Result<(), Failure> {
         self.shared.places.halt_all();
         self.send(Inbox::Shutdown)?;
+        self.shared.lanes.close();
         // A disk that hangs is not waited for beyond the patience, nor are events that nobody takes.
         self.shared.threads.wait(Instant::now().checked_add(patience));
         Ok(())
@@ -341,8 +345,22 @@ impl Drop for Shared {
         self.places.halt_all();
         // Waits a moment at most: the control thread takes its messages whatever the disks do.
         let _ = self.control.send(Inbox::Shutdown);
+        self.lanes.close();
         // Nobody takes events any more, so nobody is to wait with telling them.
         self.events.close();
+    }
+}
+
+/// What may hold up the cold side of a download.
+fn lane(id: DownloadId, request: &Request, has_output: bool) -> Lane {
+    match &request.destination {
+        _ if request.options.dry_run => Lane::Nowhere,
+        Destination::File { dir, name, .. } if !has_output => {
+            // Folders below may be on other disks.
+            let below = name.as_deref().and_then(Path::parent);
+            Lane::Folder(below.map_or_else(|| dir.clone(), |below| dir.join(below)))
+        }
+        Destination::File { .. } | Destination::Stdout => Lane::Stream(id),
     }
 }
 

@@ -19,6 +19,7 @@ pub use failure::disk_failure;
 
 use crate::part_file::{Basis, PartFile, Version};
 use crate::room::{self, Room};
+use crate::syncs::SharedSyncs;
 use failure::human_bytes;
 use folder::Folder;
 use names::MOST_NUMBERS;
@@ -152,6 +153,7 @@ pub struct Landing {
     resume: Resume,
     adopt: Option<File>,
     place: Place,
+    syncs: Arc<SharedSyncs>,
     /// Finished files that are not the one that is wanted, whatever they say of themselves.
     not_wanted: Vec<PathBuf>,
 }
@@ -171,7 +173,15 @@ impl Landing {
         let key = RequestKey::of(&url);
         let whose = if explicit_name { Whose::Any } else { Whose::Similar };
         let place = find_place(&folder, &name, 0, &key, resume, whose)?;
-        Ok(Self { folder, name, explicit_name, url, resume, adopt, place, not_wanted: Vec::new() })
+        let (syncs, not_wanted) = (Arc::default(), Vec::new());
+        Ok(Self { folder, name, explicit_name, url, resume, adopt, place, syncs, not_wanted })
+    }
+
+    /// Syncs its directory together with others that do so there.
+    #[must_use]
+    pub fn sharing(mut self, syncs: &Arc<SharedSyncs>) -> Self {
+        self.syncs = Arc::clone(syncs);
+        self
     }
 
     /// What was there.
@@ -511,6 +521,13 @@ pub(crate) fn open_finished(dir: &Path, name: &Path) -> Result<Option<(File, Pat
     let path = folder.join(&name);
     let file = folder.open_finished(&name).map_err(|e| disk_failure("look at", &path, &e))?;
     Ok(file.map(|file| (file, path)))
+}
+
+/// Whether there may be a part of this name already, or something else in its place.
+pub(crate) fn may_have_part(dir: &Path, name: &Path) -> bool {
+    let Some(last) = name.file_name() else { return true };
+    let part = dir.join(name).with_file_name(names::part_names(last, 0).0);
+    !matches!(part.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 fn time_of(seconds: i64) -> Option<SystemTime> {

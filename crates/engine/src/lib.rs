@@ -2,7 +2,8 @@
 //!
 //! Three kinds of thread: one *control thread* that owns every decision and never writes to a disk
 //! (`engine`), one *data thread* for each file system that moves bytes (`data`, `fetch`), and one
-//! *cold thread* for each download that may wait for its disk (`download`).
+//! *cold thread* for each folder that may wait for its disk (`lanes`), where the downloads into that folder
+//! live (`download`).
 
 pub mod config;
 pub mod connect;
@@ -19,6 +20,7 @@ pub mod handle;
 mod hosts;
 pub mod http1;
 pub mod landing;
+mod lanes;
 pub mod limiter;
 mod loan;
 pub mod part_file;
@@ -26,6 +28,7 @@ mod places;
 mod room;
 mod session;
 mod splice;
+pub mod syncs;
 pub mod sys;
 mod target;
 mod threads;

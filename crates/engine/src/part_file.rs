@@ -254,7 +254,9 @@ impl<D: Disk> PartFile<D> {
             Basis::Proved(spans) => self.replace(&mut cycle, identity, spans)?,
             Basis::Nothing => {
                 self.replace(&mut cycle, identity, SpanSet::new())?;
-                self.cut(0)?;
+                if self.disk.part_len()? > 0 {
+                    self.cut(0)?;
+                }
             }
         }
         Ok(version)
@@ -516,11 +518,15 @@ impl<D: Disk> PartFile<D> {
         }
     }
 
-    /// Takes room on the disk, if the file system does so at once.
+    /// Takes room on the disk, if the file system does so at once. Not for what is so short that it is on
+    /// its way to the disk before that would be of use.
     ///
     /// # Errors
     /// Only for lack of room.
     pub fn reserve(&self, length: u64, how: Preallocate) -> io::Result<()> {
+        if length < SMALLEST_WITH_CHECKPOINT {
+            return Ok(());
+        }
         self.disk.reserve(length, how)
     }
 

@@ -33,6 +33,7 @@ use tidegate_core::checkpoint::{Belief, Checkpoint, Promise, RequestKey, Surroun
 use tidegate_core::{EntityTag, Identity, Span, SpanSet};
 use tidegate_engine::disk::Target;
 use tidegate_engine::part_file::{Basis, PartFile, SAVE_EVERY, Version, WriteError};
+use tidegate_engine::syncs::SharedSyncs;
 
 const LONGEST_WRITE: u64 = 200_000;
 const EIO: i32 = 5;
@@ -450,4 +451,84 @@ fn a_map_that_runs_ahead_of_the_bytes_is_found_out() {
 #[test]
 fn a_failed_sync_that_is_not_noted_is_found_out() {
     assert!(is_found(Lie::NoNote));
+}
+
+/// What one file of several that end together did, and what was told of it.
+struct Ending {
+    ops: Vec<Op>,
+    told: std::io::Result<()>,
+}
+
+/// Several files of one directory arrive whole, are made durable and then share the syncs of their directory.
+/// The first of these runs until all the others wait. The sync of the bytes of every fourth file fails.
+fn end_together(count: usize, names: impl Fn(usize) -> std::io::Result<()> + Sync) -> Vec<Ending> {
+    const DIRECTORY: (u64, u64) = (1, 1);
+    let syncs = SharedSyncs::default();
+    let good = count - count.div_ceil(4);
+    let all_wait = || {
+        while syncs.present(DIRECTORY) < good {
+            std::thread::yield_now();
+        }
+    };
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let one = |index: usize| {
+        let version = index as u64 + 1;
+        let disk = RecordingDisk::new(Record { dice: version, ..Record::default() });
+        let mut truth = Truth { version, ..Truth::default() };
+        disk.note(&truth);
+        let part = PartFile::blank(disk.clone(), key(), here(&Sim { boot: 1, ..Sim::default() }));
+        let taken = part.begin(&identity_of(version), Basis::Nothing).unwrap();
+        part.write_at(taken, 0, &bytes_of(version)).unwrap();
+        truth.written.insert(Span::new(0, length_of(version)).unwrap());
+        disk.note(&truth);
+        if index.is_multiple_of(4) {
+            disk.with(|r| r.fail_next_sync = Some(Target::Part));
+        }
+        let told = part.mark_done(Some("a"));
+        if told.is_ok() {
+            truth.durable = truth.written.clone();
+        }
+        disk.note(&truth);
+        let told = told.and_then(|()| {
+            // It has its name from now on.
+            syncs.sync(DIRECTORY, || {
+                if first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                    all_wait();
+                }
+                names(index)
+            })
+        });
+        Ending { ops: disk.take(), told }
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..count).map(|index| scope.spawn(move || one(index))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn files_that_end_together_share_syncs_of_their_directory_and_each_fails_alone() {
+    const COUNT: usize = 12;
+    let syncs = std::sync::atomic::AtomicUsize::new(0);
+    let endings = end_together(COUNT, |_| {
+        syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    });
+    assert_eq!(syncs.into_inner(), 2, "one for whoever was first, one for all others");
+    for (index, Ending { ops, told }) in endings.iter().enumerate() {
+        assert_eq!(told.is_ok(), !index.is_multiple_of(4), "file {index}: {told:?}");
+        // And at no moment is more believed of any of them than is true, nor less than was promised.
+        let sim = Sim { boot: 1, ..Sim::default() };
+        crash_everywhere(&sim, ops, &mut Dice(index as u64))
+            .unwrap_or_else(|error| panic!("file {index}: {error}"));
+    }
+}
+
+#[test]
+fn a_failed_sync_of_a_directory_is_told_to_each_file_that_it_was_to_save() {
+    let failed = |_| Err(std::io::Error::from_raw_os_error(EIO));
+    for (index, Ending { told, .. }) in end_together(8, failed).iter().enumerate() {
+        let error = told.as_ref().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(EIO), "file {index}");
+    }
 }

@@ -10,17 +10,27 @@ use tidegate_core::message::Phase;
 /// The least time between two lines of progress.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// How often it is asked how far everything is.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
 /// What has been said, so that it is not said again.
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
+    asked: Option<Duration>,
     last: Duration,
     phases: BTreeMap<u64, (Discriminant<Phase>, Duration)>,
 }
 
 impl Plain {
+    /// Whether it is time to ask how far everything is.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.asked.is_none_or(|asked| now >= asked + ASK_EVERY)
+    }
+
     /// The lines that are due at `now` (the time since the start of the run): the state of a download
     /// that has changed, and at most every ten seconds how far it is, for many downloads all together.
     pub(crate) fn due(&mut self, board: &Board, now: Duration) -> Vec<String> {
+        self.asked = Some(now);
         let mut lines = Vec::new();
         for (job, row) in board.active() {
             let Some(progress) = &row.progress else { continue };

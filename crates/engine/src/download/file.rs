@@ -1,20 +1,25 @@
 //! The side of a download that becomes a file: what was there, preparing, verifying, publishing.
 
-use super::{Download, Ending, Wish, cancelled, digest_mismatch};
+use super::{Download, Ending, Wish, cancelled, digest_mismatch, stopped};
 use crate::engine::{Disk, FromCold, Start};
-use crate::landing::{Begin, Found as Landed, Landing, Published, disk_failure};
-use crate::part_file::Basis;
+use crate::landing::{self, Begin, Found as Landed, Landing, LandingRequest, Published, disk_failure};
+use crate::lanes::aside;
+use crate::part_file::{Basis, SMALLEST_WITH_CHECKPOINT};
+use crate::places::Halt;
 use crate::target::Target;
 use crate::verify;
 use std::ffi::OsString;
 use std::fs::File;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_core::checkpoint::Link;
+use tidegate_core::digest::Pieces;
 use tidegate_core::failure::Need;
 use tidegate_core::file_name::Portability;
 use tidegate_core::message::{EventKind, Proof};
+use tidegate_core::request::Sync;
 use tidegate_core::transfer::{Found, Preparation, Verified};
 use tidegate_core::{Code, Digest, Failure, Identity, Remedy, Request, SafeName, Span, SpanSet};
 
@@ -39,9 +44,11 @@ const SHORT: u64 = 64 << 10;
 /// The cold side of a download that becomes a file.
 pub(super) struct FileSide<'a> {
     download: &'a Download,
-    pub(super) landing: Landing,
+    pub(super) landing: Held,
     explicit_name: bool,
     part_name: PathBuf,
+    /// There was no part.
+    fresh: bool,
     pub(super) found: Found,
     /// Whose bytes were found, if anybody's that a checkpoint told of.
     link: Option<Link>,
@@ -58,19 +65,70 @@ pub(super) struct FileSide<'a> {
     last_durable: Instant,
 }
 
+/// A landing that is away while something is done with it aside.
+pub(super) struct Held(Option<Landing>);
+
+impl Deref for Held {
+    type Target = Landing;
+
+    fn deref(&self) -> &Landing {
+        #[expect(clippy::expect_used, reason = "whoever takes it away waits until it is back")]
+        self.0.as_ref().expect("the landing is here")
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Landing {
+        #[expect(clippy::expect_used, reason = "as above")]
+        self.0.as_mut().expect("the landing is here")
+    }
+}
+
+impl Held {
+    /// Does something with it: here if that is `quick`, else aside.
+    async fn with<R: Send + 'static>(
+        &mut self,
+        quick: bool,
+        work: impl FnOnce(&mut Landing) -> R + Send + 'static,
+    ) -> R {
+        match self.0.take() {
+            Some(mut landing) if !quick => {
+                let (landing, result) = aside(move || {
+                    let result = work(&mut landing);
+                    (landing, result)
+                })
+                .await;
+                self.0 = Some(landing);
+                result
+            }
+            landing => {
+                self.0 = landing;
+                work(&mut *self)
+            }
+        }
+    }
+}
+
 impl<'a> FileSide<'a> {
-    pub(super) fn new(
+    pub(super) async fn open(
         download: &'a Download,
-        landing: Landing,
+        wanted: LandingRequest,
         explicit_name: bool,
         part_name: PathBuf,
     ) -> Result<Self, Ending> {
-        let (found, link) = what_to_go_on_from(download, &landing)?;
+        let fresh = wanted.adopt.is_none() && !landing::may_have_part(&wanted.dir, &part_name);
+        let (landing, found, link) = if fresh {
+            open_landing(wanted, &download.request, &download.halt)?
+        } else {
+            let (request, halt) = (download.request.clone(), Arc::clone(&download.halt));
+            aside(move || open_landing(wanted, &request, &halt)).await?
+        };
         Ok(Self {
             download,
-            landing,
+            landing: Held(Some(landing.sharing(&download.syncs))),
             explicit_name,
             part_name,
+            fresh,
             found,
             link,
             request: download.request.clone(),
@@ -86,60 +144,70 @@ impl<'a> FileSide<'a> {
         Target::Part { part: Arc::clone(self.landing.part()), path: Arc::new(self.landing.part_path()) }
     }
 
+    /// Whether what is done with a file of this length takes no longer than handing it to another thread.
+    fn is_quick(&self, length: Option<u64>) -> bool {
+        self.fresh && length.is_some_and(|length| length < SMALLEST_WITH_CHECKPOINT)
+    }
+
     /// A run before this one had verified the file and was about to give it its name.
-    pub(super) fn publish_what_was_verified(&mut self) -> Result<Option<EventKind>, Failure> {
+    pub(super) async fn publish_what_was_verified(&mut self) -> Result<Option<EventKind>, Failure> {
         let Landed::Recorded { identity, done: Some(name), link: Link::Same, moved: false, .. } =
             self.landing.found()
         else {
             return Ok(None);
         };
         let Some(length) = identity.length else { return Ok(None) };
-        let options = &self.download.request.options;
+        let options = self.download.request.options.clone();
         // Digests given now may be others than those of then.
         if has_digests(&self.download.request) {
             return Ok(None);
         }
-        match self.landing.begin(&identity, &name, Basis::Recorded, options)? {
-            Begin::Fetch(_) => {
-                let published = self.landing.publish(&name, length, options)?;
-                // What rests on samples was recorded without a strong validator.
-                let proof = if identity.if_range().is_some() { Proof::Validator } else { Proof::Sampled };
-                Ok(Some(self.published(published, length, proof, true, 0)))
-            }
-            begin => Ok(Some(self.already(begin, length))),
+        // What rests on samples was recorded without a strong validator.
+        let proof = if identity.if_range().is_some() { Proof::Validator } else { Proof::Sampled };
+        let publish = move |landing: &mut Landing| {
+            Ok::<_, Failure>(match landing.begin(&identity, &name, Basis::Recorded, &options)? {
+                Begin::Fetch(_) => Ok(landing.publish(&name, length, &options)?),
+                begin => Err(begin),
+            })
+        };
+        match self.landing.with(false, publish).await? {
+            Ok(published) => Ok(Some(self.published(published, length, proof, true, 0).await)),
+            Err(begin) => Ok(Some(self.already(begin, length))),
         }
     }
 
     /// Follows the download until it is whole or will not be.
-    pub(super) fn follow(&mut self) -> Result<EventKind, Ending> {
+    pub(super) async fn follow(&mut self) -> Result<EventKind, Ending> {
         loop {
-            match self.download.next_wish(WRITEBACK_EVERY) {
+            match self.download.next_wish(WRITEBACK_EVERY).await {
                 Wish::Prepare { preparation, doubts } => {
-                    if let Some(done) = self.prepare(&preparation, doubts)? {
+                    if let Some(done) = self.prepare(&preparation, doubts).await? {
                         return Ok(done);
                     }
                 }
-                Wish::Learned { identity, doubts } => self.learned(&identity, doubts)?,
+                Wish::Learned { identity, doubts } => self.learned(&identity, doubts).await?,
                 Wish::Verify { identity, digests, proof, received } => {
-                    if let Some(done) = self.verify(&identity, digests, proof, received)? {
+                    if let Some(done) = self.verify(&identity, digests, proof, received).await? {
                         return Ok(done);
                     }
                 }
-                Wish::AwaitMachine(failure) => self.await_machine(failure)?,
-                Wish::GiveUp(failure) => self.go_on_with_help(failure)?,
+                Wish::AwaitMachine(failure) => self.await_machine(failure).await?,
+                Wish::GiveUp(failure) => self.go_on_with_help(failure).await?,
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => {
-                    self.make_durable()?;
-                    self.download.tell(EventKind::Paused { have: self.have() });
+                    self.make_durable().await?;
+                    self.download.tell(EventKind::Paused { have: self.have() }).await;
                 }
                 Wish::End => {
-                    self.make_durable()?;
+                    self.make_durable().await?;
                     return Err(Ending::Stopped);
                 }
                 Wish::Save if self.ready => {
-                    self.landing.part().start_writeback();
+                    let part = Arc::clone(self.landing.part());
+                    // It waits where the disk's queue is full.
+                    aside(move || part.start_writeback()).await;
                     if self.last_durable.elapsed() >= DURABLE_EVERY {
-                        self.make_durable()?;
+                        self.make_durable().await?;
                     }
                 }
                 Wish::Save => {}
@@ -148,8 +216,10 @@ impl<'a> FileSide<'a> {
     }
 
     /// Goes on where it stopped, with what somebody knows better.
-    fn go_on_with_help(&mut self, failure: Failure) -> Result<(), Ending> {
-        let Some(request) = self.download.help(&failure, &mut self.asked) else { return Err(failure.into()) };
+    async fn go_on_with_help(&mut self, failure: Failure) -> Result<(), Ending> {
+        let Some(request) = self.download.help(&failure, &mut self.asked).await else {
+            return Err(failure.into());
+        };
         if self.ready {
             let part = self.landing.part();
             self.found = Found::Recorded { identity: part.identity(), spans: part.have() };
@@ -171,7 +241,7 @@ impl<'a> FileSide<'a> {
     }
 
     /// The server has told which file it is: makes the part ready for it, before its first byte.
-    fn prepare(&mut self, preparation: &Preparation, doubts: u64) -> Result<Option<EventKind>, Ending> {
+    async fn prepare(&mut self, preparation: &Preparation, doubts: u64) -> Result<Option<EventKind>, Ending> {
         let Preparation { identity, restart, disposition, content_type, url, resumable, unproved, .. } =
             preparation;
         let download = self.download;
@@ -184,11 +254,11 @@ impl<'a> FileSide<'a> {
         if self.is_borrowed() {
             if restart.is_some() {
                 // Another link's bytes, and of another file: they are not ours to spoil.
-                self.landing.next_part()?;
+                self.landing.with(false, Landing::next_part).await?;
                 self.link = None;
             } else if *unproved {
                 // Only read until it is known that they are of this file too.
-                download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref());
+                download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref()).await;
                 download.answer(FromCold::Prepared { target: Some(self.target()) });
                 return Ok(None);
             }
@@ -215,19 +285,25 @@ impl<'a> FileSide<'a> {
                 (known, Basis::Proved(spans.clone()))
             }
         };
-        download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref());
+        download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref()).await;
         download.check_size(preparation.identity.length)?;
+        let quick = self.is_quick(identity.length);
         let begun = loop {
-            match self.landing.begin(&identity, &name, basis.clone(), &download.request.options) {
+            let begin = {
+                let (identity, name, basis) = (identity.clone(), name.clone(), basis.clone());
+                let options = download.request.options.clone();
+                move |landing: &mut Landing| landing.begin(&identity, &name, basis, &options)
+            };
+            match self.landing.with(quick, begin).await {
                 Ok(Begin::AlreadyComplete { path, .. }) if has_digests(&download.request) => {
-                    match self.has_digests_wanted(&path)? {
+                    match self.has_digests_wanted(&path).await? {
                         true => break Begin::AlreadyComplete { path, proof: Proof::Digest },
                         false => self.landing.is_not_wanted(path),
                     }
                 }
                 Ok(begun) => break begun,
                 Err(failure) => {
-                    if let Stopped::Paused = self.wait_for(&failure)? {
+                    if let Stopped::Paused = self.wait_for(&failure).await? {
                         return Ok(None);
                     }
                 }
@@ -239,7 +315,7 @@ impl<'a> FileSide<'a> {
         self.ready = true;
         self.link = None;
         let folder = self.landing.part_path();
-        download.tell(EventKind::Named { path: folder.with_file_name(&name) });
+        download.tell(EventKind::Named { path: folder.with_file_name(&name) }).await;
         self.final_name = Some(name);
         self.found = Found::Nothing;
         download.answer(FromCold::Prepared { target: Some(self.target()) });
@@ -247,26 +323,30 @@ impl<'a> FileSide<'a> {
     }
 
     /// Whether a finished file has every digest that the user gave.
-    fn has_digests_wanted(&self, path: &Path) -> Result<bool, Ending> {
-        let Request { digests, pieces, .. } = &self.download.request;
-        let halt = self.download.halt.flag();
-        let read = || {
-            let file = File::open(path)?;
-            let length = file.metadata()?.len();
-            let whole = match pieces {
-                Some(pieces) => verify::bad_pieces(&file, length, pieces, halt)?.is_empty(),
-                None => true,
+    async fn has_digests_wanted(&self, path: &Path) -> Result<bool, Ending> {
+        let (request, halt) = (self.download.request.clone(), Arc::clone(&self.download.halt));
+        let path = path.to_owned();
+        aside(move || {
+            let Request { digests, pieces, .. } = &request;
+            let read = || {
+                let file = File::open(&path)?;
+                let length = file.metadata()?.len();
+                let whole = match pieces {
+                    Some(pieces) => verify::bad_pieces(&file, length, pieces, halt.flag())?.is_empty(),
+                    None => true,
+                };
+                Ok(whole && verify::mismatch(&file, digests, halt.flag(), |_| {})?.is_none())
             };
-            Ok(whole && verify::mismatch(&file, digests, halt, |_| {})?.is_none())
-        };
-        match read() {
-            Ok(right) => Ok(right),
-            Err(error) if self.download.halt.is_set() => {
-                Err(self.download.stopped(&error, |error| disk_failure("read", path, &error)))
+            match read() {
+                Ok(right) => Ok(right),
+                Err(error) if halt.is_set() => {
+                    Err(stopped(&halt, &error, |error| disk_failure("read", &path, &error)))
+                }
+                // A file that cannot be read is not known to be this one.
+                Err(_) => Ok(false),
             }
-            // A file that cannot be read is not known to be this one.
-            Err(_) => Ok(false),
-        }
+        })
+        .await
     }
 
     fn already(&self, begun: Begin, length: u64) -> EventKind {
@@ -279,24 +359,26 @@ impl<'a> FileSide<'a> {
         EventKind::Completed { path, length, proof, already: true, received: 0 }
     }
 
-    fn learned(&mut self, identity: &Identity, doubts: u64) -> Result<(), Failure> {
+    async fn learned(&mut self, identity: &Identity, doubts: u64) -> Result<(), Failure> {
         self.download.check_size(identity.length)?;
         if !self.ready {
             // It is told again when the part is made ready.
             return Ok(());
         }
-        let path = self.landing.part_path();
-        let part = self.landing.part();
-        part.set_identity(identity, doubts).map_err(|e| disk_failure("save", &path, &e))?;
-        if let Some(length) = identity.length {
-            part.reserve(length, self.download.request.options.preallocate)
-                .map_err(|e| disk_failure("reserve room for", &path, &e))?;
-        }
-        Ok(())
+        let (identity, how) = (identity.clone(), self.download.request.options.preallocate);
+        let learn = move |landing: &mut Landing| {
+            let (part, path) = (landing.part(), landing.part_path());
+            part.set_identity(&identity, doubts).map_err(|e| disk_failure("save", &path, &e))?;
+            if let Some(length) = identity.length {
+                part.reserve(length, how).map_err(|e| disk_failure("reserve room for", &path, &e))?;
+            }
+            Ok(())
+        };
+        self.landing.with(false, learn).await
     }
 
     /// All bytes are here: checks them by digest where there is one, and publishes.
-    fn verify(
+    async fn verify(
         &mut self,
         identity: &Identity,
         server: Vec<Digest>,
@@ -304,41 +386,35 @@ impl<'a> FileSide<'a> {
         received: u64,
     ) -> Result<Option<EventKind>, Ending> {
         let request = &self.download.request;
-        let part = Arc::clone(self.landing.part());
-        let path = self.landing.part_path();
-        let failed = |error: std::io::Error| disk_failure("read", &path, &error);
-        let length = identity.length.unwrap_or_else(|| part.have_total());
-        let file = part.read_only().map_err(failed)?;
-        if let Some(pieces) = &request.pieces {
-            let bad = verify::bad_pieces(&file, length, pieces, self.download.halt.flag())
-                .map_err(|e| self.download.stopped(&e, failed))?;
-            if !bad.is_empty() {
-                part.forget(&bad).map_err(failed)?;
-                self.download.answer(FromCold::Verified(Verified::BadPieces(bad)));
-                return Ok(None);
-            }
-        }
+        let length = identity.length.unwrap_or_else(|| self.have());
         let mut digests = request.digests.clone();
         digests.extend(server.into_iter().filter(|d| !request.digests.contains(d)));
-        if !digests.is_empty() {
-            let wrong = verify::mismatch(&file, &digests, self.download.halt.flag(), |_| {})
-                .map_err(|e| self.download.stopped(&e, failed))?;
-            if let Some((expected, found)) = wrong {
-                self.download.answer(FromCold::Verified(Verified::Wrong(digest_mismatch(&expected, &found))));
-                return Ok(None);
+        let quick = self.is_quick(Some(length));
+        let proof = if digests.is_empty() && request.pieces.is_none() { proof } else { Proof::Digest };
+        if proof == Proof::Digest {
+            let (pieces, halt) = (request.pieces.clone(), Arc::clone(&self.download.halt));
+            let check = move |landing: &mut Landing| check(landing, length, pieces.as_ref(), &digests, &halt);
+            match self.landing.with(quick, check).await? {
+                Verified::Right => {}
+                wrong => {
+                    self.download.answer(FromCold::Verified(wrong));
+                    return Ok(None);
+                }
             }
         }
-        drop(file);
-        let proof = if digests.is_empty() && request.pieces.is_none() { proof } else { Proof::Digest };
         let name = self.final_name.clone().unwrap_or_else(|| self.part_name.clone().into_os_string());
+        // A sync takes as long as the disk wants.
+        let quick = quick && request.options.sync == Sync::None;
         loop {
-            match self.landing.publish(&name, length, &request.options) {
+            let (name, options) = (name.clone(), request.options.clone());
+            let publish = move |landing: &mut Landing| landing.publish(&name, length, &options);
+            match self.landing.with(quick, publish).await {
                 Ok(published) => {
                     self.download.answer(FromCold::Verified(Verified::Right));
-                    return Ok(Some(self.published(published, length, proof, false, received)));
+                    return Ok(Some(self.published(published, length, proof, false, received).await));
                 }
                 Err(failure) => {
-                    if let Stopped::Paused = self.wait_for(&failure)? {
+                    if let Stopped::Paused = self.wait_for(&failure).await? {
                         // The bytes stay; after the pause they are verified once more.
                         return Ok(None);
                     }
@@ -348,7 +424,7 @@ impl<'a> FileSide<'a> {
     }
 
     /// What is told of a file that has its name, or that was left without because another has it.
-    fn published(
+    async fn published(
         &self,
         published: Published,
         length: u64,
@@ -366,7 +442,7 @@ impl<'a> FileSide<'a> {
                     path.display(),
                     kept.display()
                 );
-                self.download.tell(EventKind::Notice { message });
+                self.download.tell(EventKind::Notice { message }).await;
                 let length = path.metadata().map_or(0, |metadata| metadata.len());
                 let (path, proof) = (Some(path), Proof::Untouched);
                 EventKind::Completed { path, length, proof, already: true, received }
@@ -375,8 +451,8 @@ impl<'a> FileSide<'a> {
     }
 
     /// The disk is full: until there is room, unless somebody stops it.
-    fn await_machine(&mut self, failure: Failure) -> Result<(), Ending> {
-        match self.wait_for(&failure)? {
+    async fn await_machine(&mut self, failure: Failure) -> Result<(), Ending> {
+        match self.wait_for(&failure).await? {
             Stopped::Paused => {}
             Stopped::No => self.download.answer(FromCold::MachineReady),
         }
@@ -384,13 +460,13 @@ impl<'a> FileSide<'a> {
     }
 
     /// Waits a while after a failure of this machine that may pass; gives every other one back.
-    fn wait_for(&mut self, failure: &Failure) -> Result<Stopped, Ending> {
+    async fn wait_for(&mut self, failure: &Failure) -> Result<Stopped, Ending> {
         if failure.remedy != (Remedy::Wait { on: Need::Space }) {
             return Err(failure.clone().into());
         }
-        self.download.tell(EventKind::Waiting { failure: failure.clone(), retry_in: LOOK_AGAIN });
+        self.download.tell(EventKind::Waiting { failure: failure.clone(), retry_in: LOOK_AGAIN }).await;
         loop {
-            match self.download.next_wish(LOOK_AGAIN) {
+            match self.download.next_wish(LOOK_AGAIN).await {
                 Wish::Save => {
                     let length = self.landing.part().identity().length;
                     if self.landing.has_room(length) {
@@ -398,11 +474,11 @@ impl<'a> FileSide<'a> {
                     }
                 }
                 Wish::Paused => {
-                    self.download.tell(EventKind::Paused { have: self.have() });
+                    self.download.tell(EventKind::Paused { have: self.have() }).await;
                     return Ok(Stopped::Paused);
                 }
                 Wish::End => {
-                    self.make_durable()?;
+                    self.make_durable().await?;
                     return Err(Ending::Stopped);
                 }
                 Wish::Cancel => return Err(cancelled().into()),
@@ -414,19 +490,19 @@ impl<'a> FileSide<'a> {
         }
     }
 
-    fn make_durable(&mut self) -> Result<(), Failure> {
+    async fn make_durable(&mut self) -> Result<(), Failure> {
         self.last_durable = Instant::now();
         if !self.ready {
             return Ok(());
         }
-        let path = self.landing.part_path();
-        match self.landing.part().make_durable() {
+        let part = Arc::clone(self.landing.part());
+        match aside(move || part.make_durable()).await {
             Ok(durable) => {
-                self.download.tell(EventKind::Checkpointed { durable });
+                self.download.tell(EventKind::Checkpointed { durable }).await;
                 Ok(())
             }
             Err(error) => {
-                let failure = disk_failure("save", &path, &error);
+                let failure = disk_failure("save", &self.landing.part_path(), &error);
                 // No room for a few bytes of checkpoint: the next write will say so better.
                 if failure.code == Code::DiskFull { Ok(()) } else { Err(failure) }
             }
@@ -438,50 +514,112 @@ impl<'a> FileSide<'a> {
     }
 
     /// Leaves the part as the outcome wants it.
-    pub(super) fn close(self, outcome: Result<EventKind, Ending>) -> Result<EventKind, Ending> {
+    pub(super) async fn close(self, outcome: Result<EventKind, Ending>) -> Result<EventKind, Ending> {
         let (have, borrowed) = (self.have(), self.is_borrowed());
-        let Self { landing, ready, found, .. } = self;
-        let nothing = have == 0
-            && !matches!(landing.found(), Landed::Recorded { .. } | Landed::Bare { adopted: false, .. });
-        match outcome {
-            Ok(kind) => {
-                // A file that was here already needs no part; one that was published has none.
-                if matches!(kind, EventKind::Completed { already: true, .. }) && nothing {
-                    let _ = landing.discard();
-                }
-                Ok(kind)
+        let published = matches!(&outcome, Ok(EventKind::Completed { already: false, .. }));
+        let quick = published && self.is_quick(Some(have));
+        let Self { landing: Held(landing), ready, found, .. } = self;
+        let Some(landing) = landing else { return outcome };
+        if quick {
+            // There is nothing to do but to let go of it.
+            return outcome;
+        }
+        aside(move || close(landing, (have, borrowed), ready, &found, outcome)).await
+    }
+}
+
+/// As [`FileSide::close`], for a part of which so many bytes are here, and which may be another link's.
+fn close(
+    landing: Landing,
+    (have, borrowed): (u64, bool),
+    ready: bool,
+    found: &Found,
+    outcome: Result<EventKind, Ending>,
+) -> Result<EventKind, Ending> {
+    let nothing = have == 0
+        && !matches!(landing.found(), Landed::Recorded { .. } | Landed::Bare { adopted: false, .. });
+    match outcome {
+        Ok(kind) => {
+            // A file that was here already needs no part; one that was published has none.
+            if matches!(kind, EventKind::Completed { already: true, .. }) && nothing {
+                let _ = landing.discard();
             }
-            Err(Ending::Told(kind)) => Err(Ending::Told(kind)),
-            Err(Ending::Failed(failure)) if failure.code == Code::Cancelled => {
-                if !borrowed {
-                    landing.discard()?;
-                }
-                Err(Ending::Told(EventKind::Failed { failure, kept: 0 }))
+            Ok(kind)
+        }
+        Err(Ending::Told(kind)) => Err(Ending::Told(kind)),
+        Err(Ending::Failed(failure)) if failure.code == Code::Cancelled => {
+            if !borrowed {
+                landing.discard()?;
             }
-            Err(ending @ (Ending::Failed(_) | Ending::Stopped)) => {
-                let kept = match (ready, found) {
-                    // Never prepared: what was there is as it was.
-                    (false, Found::Recorded { spans, .. }) => spans.total(),
-                    (false, _) => 0,
-                    (true, _) => have,
-                };
-                if kept == 0 && nothing {
-                    let _ = landing.discard();
-                } else if ready {
-                    // The failure that is told is the one that ended it.
-                    let _ = landing.keep();
-                }
-                Err(Ending::Told(match ending {
-                    Ending::Failed(failure) => EventKind::Failed { failure, kept },
-                    Ending::Told(_) | Ending::Stopped => EventKind::Stopped { kept },
-                }))
+            Err(Ending::Told(EventKind::Failed { failure, kept: 0 }))
+        }
+        Err(ending @ (Ending::Failed(_) | Ending::Stopped)) => {
+            let kept = match (ready, found) {
+                // Never prepared: what was there is as it was.
+                (false, Found::Recorded { spans, .. }) => spans.total(),
+                (false, _) => 0,
+                (true, _) => have,
+            };
+            if kept == 0 && nothing {
+                let _ = landing.discard();
+            } else if ready {
+                // The failure that is told is the one that ended it.
+                let _ = landing.keep();
             }
+            Err(Ending::Told(match ending {
+                Ending::Failed(failure) => EventKind::Failed { failure, kept },
+                Ending::Told(_) | Ending::Stopped => EventKind::Stopped { kept },
+            }))
         }
     }
 }
 
+/// Opens the part, and finds out what may be gone on from.
+fn open_landing(
+    wanted: LandingRequest,
+    request: &Request,
+    halt: &Halt,
+) -> Result<(Landing, Found, Option<Link>), Ending> {
+    let landing = Landing::open(wanted)?;
+    let (found, link) = what_to_go_on_from(request, halt, &landing)?;
+    Ok((landing, found, link))
+}
+
+/// Whether a part that is all here has the digests that it should.
+fn check(
+    landing: &Landing,
+    length: u64,
+    pieces: Option<&Pieces>,
+    digests: &[Digest],
+    halt: &Halt,
+) -> Result<Verified, Ending> {
+    let (part, path) = (landing.part(), landing.part_path());
+    let failed = |error: std::io::Error| disk_failure("read", &path, &error);
+    let file = part.read_only().map_err(failed)?;
+    if let Some(pieces) = pieces {
+        let bad =
+            verify::bad_pieces(&file, length, pieces, halt.flag()).map_err(|e| stopped(halt, &e, failed))?;
+        if !bad.is_empty() {
+            part.forget(&bad).map_err(failed)?;
+            return Ok(Verified::BadPieces(bad));
+        }
+    }
+    if !digests.is_empty() {
+        let wrong =
+            verify::mismatch(&file, digests, halt.flag(), |_| {}).map_err(|e| stopped(halt, &e, failed))?;
+        if let Some((expected, found)) = wrong {
+            return Ok(Verified::Wrong(digest_mismatch(&expected, &found)));
+        }
+    }
+    Ok(Verified::Right)
+}
+
 /// What was found, as it is proposed, and whose it is if a checkpoint told of it.
-fn what_to_go_on_from(download: &Download, landing: &Landing) -> Result<(Found, Option<Link>), Ending> {
+fn what_to_go_on_from(
+    request: &Request,
+    halt: &Halt,
+    landing: &Landing,
+) -> Result<(Found, Option<Link>), Ending> {
     Ok(match landing.found() {
         Landed::Nothing => (Found::Nothing, None),
         // A copied part may lack what its checkpoint says.
@@ -499,7 +637,7 @@ fn what_to_go_on_from(download: &Download, landing: &Landing) -> Result<(Found, 
         Landed::Recorded { identity, spans, link: Link::Same, .. } => {
             (Found::Recorded { identity, spans }, Some(Link::Same))
         }
-        Landed::Bare { length, adopted } => (by_content(download, landing, length, adopted)?, None),
+        Landed::Bare { length, adopted } => (by_content(request, halt, landing, length, adopted)?, None),
     })
 }
 
@@ -516,20 +654,25 @@ enum Stopped {
 
 /// What of a file without a checkpoint may be proposed for proof: for a part of ours only what piece
 /// digests vouch for; for a leftover of another tool whatever is not reserved room.
-fn by_content(download: &Download, landing: &Landing, length: u64, adopted: bool) -> Result<Found, Ending> {
+fn by_content(
+    request: &Request,
+    halt: &Halt,
+    landing: &Landing,
+    length: u64,
+    adopted: bool,
+) -> Result<Found, Ending> {
     let Some(all) = Span::new(0, length) else { return Ok(Found::Nothing) };
     if adopted {
         let spans = without_reserved_room(landing, &[all].into_iter().collect())?;
         return Ok(if spans.is_empty() { Found::Nothing } else { Found::Adopted { spans } });
     }
-    let (Some(pieces), Some(whole)) = (&download.request.pieces, download.request.length) else {
+    let (Some(pieces), Some(whole)) = (&request.pieces, request.length) else {
         return Ok(Found::Nothing);
     };
     let path = landing.part_path();
     let failed = |error: std::io::Error| disk_failure("read", &path, &error);
     let file = landing.part().read_only().map_err(failed)?;
-    let bad = verify::bad_pieces(&file, whole, pieces, download.halt.flag())
-        .map_err(|e| download.stopped(&e, failed))?;
+    let bad = verify::bad_pieces(&file, whole, pieces, halt.flag()).map_err(|e| stopped(halt, &e, failed))?;
     let mut spans: SpanSet = Span::new(0, whole).into_iter().collect();
     bad.into_iter().for_each(|span| spans.remove(span));
     Ok(if spans.is_empty() { Found::Nothing } else { Found::Adopted { spans } })

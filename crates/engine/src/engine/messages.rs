@@ -1,4 +1,4 @@
-//! What the control thread is told, and what it tells the cold threads.
+//! What the control thread is told, and what it tells the cold sides.
 
 use crate::fetch::{FetchId, Report};
 use crate::loan::Returned;
@@ -9,13 +9,14 @@ use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Limits, Progress, Proof, Snapshot};
 use tidegate_core::transfer::{Found, Preparation, Verified};
 use tidegate_core::{Digest, DownloadId, Failure, Identity, Request};
+use tokio::sync::mpsc;
 
 /// Everything that the control thread can be told.
 pub(crate) enum Inbox {
-    /// A download exists; its cold thread opens what it needs.
+    /// A download exists; its cold side opens what it needs.
     Register {
         id: DownloadId,
-        cold: SyncSender<ToCold>,
+        cold: mpsc::Sender<ToCold>,
     },
     /// It can begin.
     Start(Box<Start>),
@@ -102,7 +103,7 @@ pub(crate) struct Start {
     pub(crate) disk: Disk,
 }
 
-/// What a cold thread is told.
+/// What a cold side is told.
 pub(crate) enum ToCold {
     Tell(EventKind),
     /// The number of the question that comes next.
@@ -139,7 +140,7 @@ pub(crate) enum ToCold {
     Freed,
 }
 
-/// What a cold thread answers.
+/// What a cold side answers.
 pub(crate) enum FromCold {
     /// With another target than before, if the part is another now.
     Prepared {

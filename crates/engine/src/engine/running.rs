@@ -7,21 +7,22 @@ use crate::loan::{Loan, Returned, lend};
 use crate::target::Target;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Instant;
 use tidegate_core::message::{EventKind, Phase, Progress};
 use tidegate_core::transfer::{Order, Transfer};
 use tidegate_core::{DownloadId, SegmentId};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use url::Url;
 
-/// Messages for a cold thread that waits for its disk, at most; beyond, those that only tell are left out.
+/// Messages for a cold side that waits for its disk, at most; beyond, those that only tell are left out.
 const MOST_BACKLOG: usize = 64;
 
 /// A download as the control thread knows it.
 pub(super) struct Running {
-    pub(super) cold: SyncSender<ToCold>,
+    pub(super) cold: Sender<ToCold>,
     pub(super) backlog: VecDeque<ToCold>,
     pub(super) paused: bool,
     /// It was told to go, or has come to its outcome: no order concerns it any more.
@@ -64,7 +65,7 @@ pub(super) struct Live {
 }
 
 impl Running {
-    pub(super) fn new(cold: SyncSender<ToCold>) -> Self {
+    pub(super) fn new(cold: Sender<ToCold>) -> Self {
         let backlog = VecDeque::new();
         Self { cold, backlog, paused: false, leaving: false, turn: 0, hot: None, last: None }
     }
@@ -142,7 +143,7 @@ impl Running {
                     self.backlog.push_front(message);
                     return;
                 }
-                Err(TrySendError::Disconnected(_)) => self.backlog.clear(),
+                Err(TrySendError::Closed(_)) => self.backlog.clear(),
             }
         }
     }
@@ -216,12 +217,12 @@ impl Drop for Hot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::{Receiver, sync_channel};
     use tidegate_core::{Code, Failure};
+    use tokio::sync::mpsc::{Receiver, channel};
 
     /// A download whose cold side hears nothing at the moment.
     fn deaf() -> (Running, Receiver<ToCold>) {
-        let (cold, from_control) = sync_channel(1);
+        let (cold, from_control) = channel(1);
         let mut running = Running::new(cold);
         running.send(ToCold::Turn(1));
         (running, from_control)
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn only_what_nobody_acts_on_is_left_out_when_too_much_waits() {
-        let (mut running, from_control) = deaf();
+        let (mut running, mut from_control) = deaf();
         let failure = || Failure::new(Code::Changed, "another file");
         for _ in 0..1000 {
             running.send(ToCold::Tell(EventKind::Notice { message: String::new() }));

@@ -3,6 +3,7 @@
 
 use super::failure::disk_failure;
 use super::names::is_plain;
+use crate::syncs::DirectoryId;
 use crate::sys::FileSystem;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -162,6 +163,12 @@ impl Folder {
             Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What names this directory, whatever it is called.
+    pub(super) fn id(&self) -> io::Result<DirectoryId> {
+        let stat = rustix::fs::fstat(&*self.fd)?;
+        Ok((stat.st_dev, stat.st_ino))
     }
 
     /// Gives a file another name, replacing what is there.

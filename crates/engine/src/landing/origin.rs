@@ -1,29 +1,40 @@
 //! Remembering, on a finished file itself, where it came from; so the same request can say that it is
 //! complete already.
 //!
-//! The attribute `user.tidegate.origin` holds hashes of the URL (a signed link's secret is not kept), the
-//! validators, and the file's length and modification time when it was published: a file that was
-//! changed since is not what the server sent.
+//! The attribute `user.tidegate.origin` holds hashes: of the URL (a signed link's secret is not kept), of the
+//! URL without its query, and of the validators with the file's length and modification time when it was
+//! published, since a file that was changed is not what the server sent. It is so short that it fits beside
+//! the inode of ext4, where a longer one costs each file a block of its own.
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
-use std::fmt::Write;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use tidegate_core::Identity;
 use url::Url;
 
 const NAME: &std::ffi::CStr = c"user.tidegate.origin";
-const LONGEST: usize = 2048;
+
+/// The form of what is noted.
+const FORM: u8 = 2;
+
+/// Bytes of each hash. Whoever can choose both of two links that meet in one can serve one file under both as
+/// well, so nothing is won by that.
+const HASH: usize = 16;
+
+/// The form and three hashes.
+const NOTE: usize = 1 + 3 * HASH;
+
+type Hash = [u8; HASH];
 
 /// The hashes by which a URL is recognised.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Origin {
     /// Of the URL without credentials.
-    url: String,
+    url: Hash,
     /// Of the URL without credentials and query.
-    link: String,
+    link: Hash,
 }
 
 /// What a finished file says of its origin.
@@ -46,48 +57,37 @@ impl Origin {
         let _ = bare.set_username("");
         let _ = bare.set_password(None);
         bare.set_fragment(None);
-        let hash = |text: &str| {
-            Sha256::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            })
-        };
-        let whole = hash(bare.as_str());
+        let url = hash(bare.as_str());
         bare.set_query(None);
-        Self { url: whole, link: hash(bare.as_str()) }
+        Self { url, link: hash(bare.as_str()) }
     }
 
     /// Notes on a file, whose times are final, which version of what it is. A file system that cannot
     /// remember it costs only that a second request fetches it again.
     pub(super) fn note(&self, file: &File, identity: &Identity) {
-        let Ok(text) = file.metadata().map(|now| self.text(&now, identity)) else { return };
-        if text.len() <= LONGEST {
-            let _ = rustix::fs::fsetxattr(file, NAME, text.as_bytes(), XattrFlags::empty());
-        }
+        let Ok(now) = file.metadata() else { return };
+        let _ = rustix::fs::fsetxattr(file, NAME, &self.noted(&now, identity), XattrFlags::empty());
     }
 
     /// Whether a file was noted to be this version. `identity` is what the server says now.
     pub(super) fn ask(&self, file: &File, identity: &Identity) -> Answer {
-        let mut buffer = [0; LONGEST];
-        let length = match rustix::fs::fgetxattr(file, NAME, &mut buffer[..]) {
-            Ok(length) => length,
+        let noted = match read(file) {
+            Ok(Some(noted)) => noted,
+            Ok(None) => return Answer::No,
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Answer::CannotSay,
             Err(_) => return Answer::No,
         };
         let Ok(now) = file.metadata() else { return Answer::No };
         let strong = identity.etag.as_ref().is_some_and(|tag| !tag.weak);
-        let noted = &buffer[..length];
-        let text = self.text(&now, identity);
+        let expected = self.noted(&now, identity);
         let fits = identity.length.is_none_or(|length| length == now.len());
         let weak = identity.weakened();
         // Another query may be a refreshed link or another file: only a strong tag can tell, and only that can
         // tell two files of one second.
-        if fits && strong && without_first_line(noted) == without_first_line(text.as_bytes()) {
+        if fits && strong && without_url(&noted) == without_url(&expected) {
             Answer::Same
-        } else if fits && !strong && identity.has_validator() && noted == text.as_bytes()
-            || weak.has_validator()
-                && identity.length == Some(now.len())
-                && noted == self.text(&now, &weak).as_bytes()
+        } else if fits && !strong && identity.has_validator() && noted == expected
+            || weak.has_validator() && identity.length == Some(now.len()) && noted == self.noted(&now, &weak)
         {
             Answer::SameDate
         } else {
@@ -97,13 +97,10 @@ impl Origin {
 
     /// Whether a file was noted to have come from this link, whatever its version.
     pub(super) fn is_of(&self, file: &File) -> bool {
-        let mut buffer = [0; LONGEST];
-        let Ok(length) = rustix::fs::fgetxattr(file, NAME, &mut buffer[..]) else { return false };
-        let mut lines = buffer[..length].split(|byte| *byte == b'\n');
-        lines.nth(1).is_some_and(|link| link == self.link.as_bytes())
+        matches!(read(file), Ok(Some(noted)) if without_url(&noted).starts_with(&self.link))
     }
 
-    fn text(&self, file: &std::fs::Metadata, identity: &Identity) -> String {
+    fn noted(&self, file: &std::fs::Metadata, identity: &Identity) -> [u8; NOTE] {
         // A strong tag is the word of the host that gave it, which a redirection may change.
         let tag = match (&identity.etag, identity.said_by) {
             (Some(tag), Some(host)) if !tag.weak => format!("{tag} {host:x}"),
@@ -112,17 +109,34 @@ impl Origin {
         };
         let modified = identity.last_modified.map(|seconds| seconds.to_string()).unwrap_or_default();
         let (seconds, nanoseconds) = (file.mtime(), file.mtime_nsec());
-        format!(
-            "1 {}\n{}\n{} {seconds}.{nanoseconds:09}\n{modified}\n{tag}\n",
-            self.url,
-            self.link,
-            file.len()
-        )
+        let version = hash(&format!("{} {seconds}.{nanoseconds:09}\n{modified}\n{tag}\n", file.len()));
+        let mut noted = [FORM; NOTE];
+        for (place, hash) in noted[1..].chunks_exact_mut(HASH).zip([self.url, self.link, version]) {
+            place.copy_from_slice(&hash);
+        }
+        noted
     }
 }
 
-fn without_first_line(text: &[u8]) -> &[u8] {
-    text.iter().position(|b| *b == b'\n').map_or(&[], |at| &text[at..])
+fn hash(text: &str) -> Hash {
+    let mut short = [0; HASH];
+    short.copy_from_slice(&Sha256::digest(text.as_bytes())[..HASH]);
+    short
+}
+
+/// What is noted on a file, if it is of our form.
+fn read(file: &File) -> rustix::io::Result<Option<[u8; NOTE]>> {
+    let mut buffer = [0; NOTE];
+    match rustix::fs::fgetxattr(file, NAME, &mut buffer[..]) {
+        Ok(NOTE) if buffer[0] == FORM => Ok(Some(buffer)),
+        // Another version of this program, or another program, has written it.
+        Ok(_) | Err(Errno::RANGE) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn without_url(noted: &[u8; NOTE]) -> &[u8] {
+    &noted[1 + HASH..]
 }
 
 #[cfg(test)]

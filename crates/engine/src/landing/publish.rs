@@ -3,6 +3,7 @@
 use super::names::{self, MOST_NUMBERS};
 use super::origin::Origin;
 use super::{Landing, Published, disk_failure, exists, is_not_newer, time_of};
+use crate::part_file::SMALLEST_WITH_CHECKPOINT;
 use std::ffi::{OsStr, OsString};
 use std::fs::FileTimes;
 use std::io;
@@ -37,6 +38,8 @@ impl Landing {
         match options.sync {
             Sync::File => part.mark_done(name.to_str()).map_err(failure("save"))?,
             // By wish of the user: a kill still costs nothing, a power loss may.
+            // One that is short the kernel writes with others, when it writes.
+            Sync::None if length < SMALLEST_WITH_CHECKPOINT => {}
             Sync::None => part.start_writeback(),
         }
         let published = self.give_name(&name, options)?;
@@ -50,7 +53,11 @@ impl Landing {
         };
         if options.sync == Sync::File {
             // Only now may the mark go that would have it published again.
-            self.folder.sync().map_err(|e| disk_failure("save the name of", path, &e))?;
+            let sync = || self.folder.sync();
+            self.folder
+                .id()
+                .and_then(|directory| self.syncs.sync(directory, sync))
+                .map_err(|e| disk_failure("save the name of", path, &e))?;
         }
         // The file is in place, so what is left of the checkpoint is no failure: the next run cleans up.
         let _ = self.remove_checkpoint();

@@ -11,7 +11,7 @@ pub(crate) fn of_engines() -> Vec<String> {
         // A thread may end while it is looked at.
         .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("comm")).ok())
         .map(|name| name.trim_end().to_owned())
-        .filter(|name| name == "control" || name.starts_with("data-") || name.starts_with("download-"))
+        .filter(|name| name == "control" || name.starts_with("data-") || name.starts_with("cold-"))
         .collect();
     names.sort();
     names

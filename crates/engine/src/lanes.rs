@@ -1,0 +1,250 @@
+//! The threads that may wait for a disk: one for each folder that downloads go into.
+//!
+//! All downloads into one folder share a thread, so very many small ones cost few wake-ups, and a disk that
+//! hangs stops only those that go to it. On its thread a download does what takes a moment: opening a new
+//! file, giving it its name. What takes longer (a sync, a digest, a question to a person) is done
+//! [`aside`], on a thread that is lent for it, and holds up nobody.
+
+use crate::places;
+use crate::threads::Threads;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_core::DownloadId;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::{LocalSet, spawn_blocking, spawn_local};
+
+/// Threads that are left when no download uses them, at most.
+const MOST_IDLE: usize = 4;
+
+/// What may hold up the cold sides of downloads together.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Lane {
+    /// The disk that this folder is on, as the user named it.
+    Folder(PathBuf),
+    /// The stream of this download.
+    Stream(DownloadId),
+    /// Nothing.
+    Nowhere,
+}
+
+/// The cold side of a download, made on the thread where it lives.
+type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// The lanes of one engine.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    threads: Arc<Threads>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lanes: BTreeMap<Lane, Running>,
+    started: u64,
+    closed: bool,
+}
+
+/// A lane with its thread, which ends when this is dropped and its last download is over.
+#[derive(Debug)]
+struct Running {
+    /// One of the same name may have been there before.
+    number: u64,
+    jobs: Sender<Job>,
+    downloads: usize,
+}
+
+/// Held by a download for as long as it is in its lane.
+struct Stay {
+    lanes: Arc<Lanes>,
+    lane: Lane,
+    number: u64,
+}
+
+impl Lanes {
+    pub(crate) fn new(threads: Arc<Threads>) -> Self {
+        Self { threads, state: Mutex::default() }
+    }
+
+    /// Runs what `download` makes, on the thread of this lane, to its end.
+    ///
+    /// # Errors
+    /// When no thread can be had, or all was closed.
+    pub(crate) fn start<F: Future<Output = ()> + 'static>(
+        self: &Arc<Self>,
+        lane: Lane,
+        download: impl FnOnce() -> F + Send + 'static,
+    ) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(io::Error::other("the engine is ending"));
+        }
+        if !state.lanes.contains_key(&lane) {
+            state.started += 1;
+            let (number, jobs) = (state.started, self.start_thread(state.started)?);
+            state.lanes.insert(lane.clone(), Running { number, jobs, downloads: 0 });
+        }
+        let Some(running) = state.lanes.get_mut(&lane) else { return Ok(()) };
+        running.downloads += 1;
+        let stay = Stay { lanes: Arc::clone(self), lane, number: running.number };
+        let job: Job = Box::new(move || {
+            let download = download();
+            Box::pin(async move {
+                download.await;
+                drop(stay);
+            })
+        });
+        let sender = running.jobs.clone();
+        drop(state);
+        // Each that waits there has its place, so there is room; and the thread ends only when no sender is left.
+        sender.try_send(job).map_err(|_| io::Error::other("its folder takes no more downloads"))
+    }
+
+    /// Takes no more. What runs comes to its end.
+    pub(crate) fn close(&self) {
+        let lanes = {
+            let mut state = self.lock();
+            state.closed = true;
+            std::mem::take(&mut state.lanes)
+        };
+        drop(lanes);
+    }
+
+    fn start_thread(&self, number: u64) -> io::Result<Sender<Job>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(places::MOST)
+            // Whoever has something for this thread hands it over now, and need not wake it.
+            .on_thread_park(std::thread::yield_now)
+            .thread_name(format!("cold-{number}-aside"))
+            .build()?;
+        let (sender, jobs) = channel(places::MOST);
+        self.threads.spawn(format!("cold-{number}"), move || {
+            let set = LocalSet::new();
+            set.block_on(&runtime, take_jobs(jobs));
+            // No more will come.
+            runtime.block_on(set);
+        })?;
+        Ok(sender)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn take_jobs(mut jobs: Receiver<Job>) {
+    while let Some(job) = jobs.recv().await {
+        spawn_local(job());
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        let mut state = self.lanes.lock();
+        let Some(running) = state.lanes.get_mut(&self.lane).filter(|r| r.number == self.number) else {
+            return;
+        };
+        running.downloads -= 1;
+        let is_idle = running.downloads == 0;
+        let idle = state.lanes.values().filter(|running| running.downloads == 0).count();
+        if is_idle && (idle > MOST_IDLE || matches!(self.lane, Lane::Stream(_))) {
+            state.lanes.remove(&self.lane);
+        }
+    }
+}
+
+/// Does what may take long, or wait for somebody, on a thread that is lent for it. A panic of it is one here.
+pub(crate) async fn aside<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    match spawn_blocking(work).await.map_err(tokio::task::JoinError::try_into_panic) {
+        Ok(result) => result,
+        Err(Ok(panic)) => resume_unwind(panic),
+        // Only a runtime that is being dropped refuses work, and the download is dropped with it.
+        Err(Err(_)) => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+    use std::thread::{ThreadId, current};
+
+    /// The thread that a lane's downloads run on.
+    fn thread_of(lanes: &Arc<Lanes>, lane: Lane) -> ThreadId {
+        let (told, hear) = sync_channel(1);
+        lanes
+            .start(lane, move || async move {
+                told.send(current().id()).unwrap();
+            })
+            .unwrap();
+        hear.recv().unwrap()
+    }
+
+    #[test]
+    fn downloads_into_one_folder_share_a_thread_that_waits_for_no_other_folder() {
+        let threads = Arc::<Threads>::default();
+        let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
+        let (a, b) = (|| Lane::Folder("a".into()), || Lane::Folder("b".into()));
+        let first = thread_of(&lanes, a());
+        assert_eq!(thread_of(&lanes, a()), first);
+        // Its disk hangs.
+        let (thaw, frozen) = sync_channel::<()>(0);
+        lanes
+            .start(a(), move || async move {
+                let _ = frozen.recv();
+            })
+            .unwrap();
+        assert_ne!(thread_of(&lanes, b()), first);
+        lanes.close();
+        assert!(lanes.start(b(), || async {}).is_err());
+        drop(thaw);
+        assert!(threads.wait(None));
+    }
+
+    #[test]
+    fn what_is_done_aside_holds_up_nobody_and_breaks_only_who_wanted_it() {
+        let threads = Arc::<Threads>::default();
+        let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
+        let (done, wait) = sync_channel::<()>(0);
+        let (told, hear) = sync_channel(2);
+        let slow = told.clone();
+        lanes
+            .start(Lane::Nowhere, move || async move {
+                aside(move || wait.recv().unwrap_err()).await;
+                slow.send("slow").unwrap();
+            })
+            .unwrap();
+        lanes
+            .start(Lane::Nowhere, || async { aside(|| panic!("this test breaks a download")).await })
+            .unwrap();
+        lanes.start(Lane::Nowhere, move || async move { told.send("quick").unwrap() }).unwrap();
+        assert_eq!(hear.recv().unwrap(), "quick");
+        drop(done);
+        assert_eq!(hear.recv().unwrap(), "slow");
+        drop(lanes);
+        assert!(threads.wait(None));
+    }
+
+    #[test]
+    fn no_more_than_a_few_threads_are_left_without_work() {
+        let threads = Arc::<Threads>::default();
+        let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
+        for n in 0..20 {
+            thread_of(&lanes, Lane::Folder(n.to_string().into()));
+            thread_of(&lanes, Lane::Stream(DownloadId(n)));
+        }
+        // The last have told where they are, and may be about to leave.
+        while lanes.lock().lanes.values().any(|running| running.downloads > 0) {
+            std::thread::yield_now();
+        }
+        let left: Vec<Lane> = lanes.lock().lanes.keys().cloned().collect();
+        assert!(left.len() <= MOST_IDLE && left.iter().all(|l| matches!(l, Lane::Folder(_))), "{left:?}");
+        lanes.close();
+        assert!(threads.wait(None));
+    }
+}
