@@ -934,7 +934,7 @@ mod tests {
             let cell = Arc::clone(&job.cell);
             let mut writer = Writer::new(job, shared, limit, &plan, target, None);
             let mut server = server.try_clone().unwrap();
-            let (sender, sent) = std::sync::mpsc::channel();
+            let (sender, sent) = std::sync::mpsc::sync_channel(1);
             let serving = std::thread::spawn(move || {
                 server.write_all(&vec![7; FAST]).unwrap();
                 let () = sent.recv().unwrap();
