@@ -104,6 +104,11 @@ impl Contest<'_> {
                 let ran = run(&mut command, self.patience, &manner);
                 let ran = ran.map_err(|e| Trouble::failed(&format!("run {}", arm.label), &e))?;
                 let counts = site.counts()?;
+                if let Some(pacing) = &pacing {
+                    let (spliced, written) = pacing.bytes_by_way();
+                    report.add(&arm.label, "spliced_kib", "KiB", spliced as f64 / 1024.0);
+                    report.add(&arm.label, "written_kib", "KiB", written as f64 / 1024.0);
+                }
                 match self.verdict(arm, &ran, &out.path().join("fetched")) {
                     None => took(report, Good { arm, ran, counts }),
                     Some(trouble) => {

@@ -16,6 +16,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The disk's own cache, as time: what may be made up for after a pause. Without it, whoever writes in small
@@ -27,6 +29,9 @@ const CACHE: Duration = Duration::from_millis(50);
 pub(crate) struct Pacing {
     folder: PathBuf,
     rate: u64,
+    /// Bytes that came by `splice`, and by the others.
+    spliced: Arc<AtomicU64>,
+    written: Arc<AtomicU64>,
 }
 
 impl Pacing {
@@ -35,7 +40,13 @@ impl Pacing {
     /// # Errors
     /// When the folder cannot be found.
     pub(crate) fn new(folder: &Path, rate: u64) -> io::Result<Self> {
-        Ok(Self { folder: folder.canonicalize()?, rate: rate.max(1) })
+        let (spliced, written) = (Arc::default(), Arc::default());
+        Ok(Self { folder: folder.canonicalize()?, rate: rate.max(1), spliced, written })
+    }
+
+    /// How many bytes the program gave to its calls so far: to `splice`, and to `write` and `pwrite`.
+    pub(crate) fn bytes_by_way(&self) -> (u64, u64) {
+        (self.spliced.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed))
     }
 
     /// Starts a program whose writes are held, and tells when.
@@ -94,6 +105,8 @@ impl Pacing {
                     let _ = sys::let_go_on(listener.as_fd(), held.id);
                 }
                 bytes => {
+                    let way = if held.is_splice { &self.spliced } else { &self.written };
+                    way.fetch_add(bytes, Ordering::Relaxed);
                     let takes = Duration::from_secs_f64(bytes as f64 / self.rate as f64);
                     let now = Instant::now();
                     free = free.max(now.checked_sub(CACHE).unwrap_or(now)) + takes;

@@ -190,6 +190,8 @@ pub(crate) struct Held {
     pub(crate) args: [u64; 6],
     /// Which argument is the file that is written to, and which is the length.
     pub(crate) places: (usize, usize),
+    /// It is `splice`.
+    pub(crate) is_splice: bool,
 }
 
 /// The calls that write, with the places of their file and their length among the arguments.
@@ -257,7 +259,8 @@ pub(crate) fn next_held(listener: BorrowedFd<'_>) -> io::Result<Option<Held>> {
     let held = unsafe { held.assume_init() };
     let places = WRITES.iter().find(|(number, _)| *number == libc::c_long::from(held.data.nr));
     let places = places.map_or((0, 2), |(_, places)| *places);
-    Ok(Some(Held { id: held.id, pid: held.pid, args: held.data.args, places }))
+    let is_splice = libc::c_long::from(held.data.nr) == libc::SYS_splice;
+    Ok(Some(Held { id: held.id, pid: held.pid, args: held.data.args, places, is_splice }))
 }
 
 /// Lets a held call go on as if nothing had been. A caller that has gone meanwhile is no failure.

@@ -204,6 +204,8 @@ struct Kept {
     connection: Connection,
     endpoint: Endpoint,
     body: Body,
+    /// Nothing is limited, so what is left of the body may be read at once.
+    drains: bool,
 }
 
 impl Kept {
@@ -211,7 +213,7 @@ impl Kept {
     async fn make_reusable(mut self, shared: &Shared) {
         let small =
             self.body.length().is_some_and(|length| length - self.body.received().min(length) <= DRAIN);
-        if !self.body.is_done() && small {
+        if !self.body.is_done() && small && self.drains {
             let _ = tokio::time::timeout(DRAIN_FOR, self.drain()).await;
         }
         if self.body.is_reusable() {
@@ -247,7 +249,7 @@ impl Kept {
 async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Option<End>, Stop> {
     let endpoint = Endpoint::of(&job.url)?;
     // Before it connects, so that those who connect at the same time know of each other.
-    let limit = shared.limiter.register(job.id.download, job.host());
+    let mut limit = shared.limiter.register(job.id.download, job.host());
     let (mut connection, head, buffer) = ask(job, shared, &endpoint, limit.share()).await?;
     let now =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
@@ -259,11 +261,17 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     let (sender, verdict) = oneshot::channel();
     (job.report)(job.id, Report::Head { answer: Box::new(answer), verdict: sender });
     let verdict = verdict.await.unwrap_or(Verdict::Drop);
+    // It has been read, head and all, and is accounted for before anything else is.
+    let mut owed = buffer.taken();
+    while owed > 0 {
+        owed -= may_read(&mut limit, &job.cell, owed).await.min(owed);
+    }
+    let drains = !limit.is_limited();
     let mut leftover = buffer.into_leftover();
     let Verdict::Accept { body: plan, target, version } = verdict else {
         // Whatever is wrong with the rest of it, it is not wanted, and nobody is to hear of it.
         if body.compact(&mut leftover).is_ok_and(|step| step.consumed == leftover.len()) {
-            *kept = Some(Kept { connection, endpoint, body });
+            *kept = Some(Kept { connection, endpoint, body, drains });
         }
         return Ok(None);
     };
@@ -277,7 +285,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     if let Some(socket) = connection.stream.socket() {
         writer.gather.stop(socket);
     }
-    *kept = Some(Kept { connection, endpoint, body });
+    *kept = Some(Kept { connection, endpoint, body, drains });
     Ok(Some(end))
 }
 
@@ -366,6 +374,18 @@ fn only_the_reserve_is_left(target: &Target) -> Failure {
     Failure::new(Code::DiskFull, message)
 }
 
+/// How many of `want` bytes may be read now. Says meanwhile that it is not the network that is silent.
+async fn may_read(limit: &mut ConnectionLimit, cell: &Cell, want: usize) -> usize {
+    let take = limit.take(want);
+    tokio::pin!(take);
+    poll_fn(|cx| {
+        let polled = take.as_mut().poll(cx);
+        cell.limited.store(polled.is_pending(), Ordering::Relaxed);
+        polled
+    })
+    .await
+}
+
 /// How the next bytes are to be taken.
 enum Next {
     /// Not at all: this fetch is where it is to stop.
@@ -442,11 +462,6 @@ impl<'a> Writer<'a> {
     ) -> Result<End, Stop> {
         self.job.cell.pos.store(self.at, Ordering::Relaxed);
         let mut first = std::mem::take(leftover);
-        // It has been read, and is accounted for before anything else is.
-        let mut owed = first.len();
-        while owed > 0 {
-            owed -= self.may_read(owed).await.min(owed);
-        }
         let mut outcome = with_buffers(|buffers| self.take(body, &mut first, &mut buffers.compare));
         drop(first);
         loop {
@@ -467,7 +482,8 @@ impl<'a> Writer<'a> {
                 return self.finish(body.is_done());
             }
             // A coded body can grow a thousandfold: less at a time, so that the thread is not held up.
-            let allowed = self.may_read(if self.decoder.is_some() { CODED } else { BUFFER }).await;
+            let want = if self.decoder.is_some() { CODED } else { BUFFER };
+            let allowed = may_read(&mut self.limit, &self.job.cell, want).await;
             let read = match next {
                 Next::Splice(most) => self.splice(stream, body, allowed, most).await,
                 Next::Read | Next::End => self.read(stream, body, allowed).await,
@@ -491,19 +507,6 @@ impl<'a> Writer<'a> {
         let Some((share, socket)) = self.limit.new_share().zip(stream.socket()) else { return };
         let outgrown = !window.fit(socket, share);
         self.job.cell.outgrown.store(outgrown, Ordering::Relaxed);
-    }
-
-    /// How many of `want` bytes may be read now. Says meanwhile that it is not the network that is silent.
-    async fn may_read(&mut self, want: usize) -> usize {
-        let cell = &self.job.cell;
-        let take = self.limit.take(want);
-        tokio::pin!(take);
-        poll_fn(|cx| {
-            let polled = take.as_mut().poll(cx);
-            cell.limited.store(polled.is_pending(), Ordering::Relaxed);
-            polled
-        })
-        .await
     }
 
     /// One read into the shared buffer, and what it brought at once to the disk, inside the poll: the
@@ -628,10 +631,8 @@ impl<'a> Writer<'a> {
                     self.limit.give_back(allowed - count);
                     let to_come = self.to_come(body).saturating_sub(count as u64);
                     self.gather.read(socket, count, to_come, self.limit.is_limited());
-                    if self.gather.is_on() && count < wanted {
-                        // All was taken, and the next few bytes are not to be taken before enough have come.
-                        let _ = socket
-                            .try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+                    if count < wanted {
+                        self.gather.taken(socket);
                     }
                     self.job.cell.received.fetch_add(count as u64, Ordering::Relaxed);
                     body.advance(count as u64);

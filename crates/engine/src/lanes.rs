@@ -7,14 +7,17 @@
 
 use crate::places;
 use crate::threads::Threads;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::DownloadId;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{LocalSet, spawn_blocking, spawn_local};
 
@@ -123,7 +126,9 @@ impl Lanes {
             .thread_name(format!("cold-{number}-aside"))
             .build()?;
         let (sender, jobs) = channel(places::MOST);
+        let threads = Arc::clone(&self.threads);
         self.threads.spawn(format!("cold-{number}"), move || {
+            ERRANDS.set(Some(Errands { threads, sender: None }));
             let set = LocalSet::new();
             set.block_on(&runtime, take_jobs(jobs));
             // No more will come.
@@ -135,6 +140,10 @@ impl Lanes {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+thread_local! {
+    static ERRANDS: RefCell<Option<Errands>> = const { RefCell::new(None) };
 }
 
 async fn take_jobs(mut jobs: Receiver<Job>) {
@@ -160,18 +169,70 @@ impl Drop for Stay {
 
 /// Does what may take long, or wait for somebody, on a thread that is lent for it. A panic of it is one here.
 pub(crate) async fn aside<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
-    match spawn_blocking(work).await.map_err(tokio::task::JoinError::try_into_panic) {
-        Ok(result) => result,
+    let work = Arc::new(Mutex::new(Some(work)));
+    let take = |work: &Mutex<Option<_>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let lent = Arc::clone(&work);
+    // It panics where there can be no more threads, and may do the work later all the same.
+    let begun = catch_unwind(AssertUnwindSafe(|| spawn_blocking(move || take(&lent).map(|work| work()))));
+    let Ok(begun) = begun else {
+        // Done here, at the cost of those who share this thread, and by nobody else.
+        match take(&work) {
+            Some(work) => return work(),
+            None => return std::future::pending().await,
+        }
+    };
+    match begun.await.map_err(tokio::task::JoinError::try_into_panic) {
+        Ok(Some(result)) => result,
         Err(Ok(panic)) => resume_unwind(panic),
         // Only a runtime that is being dropped refuses work, and the download is dropped with it.
-        Err(Err(_)) => std::future::pending().await,
+        Ok(None) | Err(Err(_)) => std::future::pending().await,
     }
+}
+
+/// Something to be done again and again on the lane's thread for errands, and whom to tell.
+pub(crate) type Errand = (Arc<dyn Fn() + Send + Sync>, Arc<Notify>);
+
+/// Does what was agreed before, on a thread of the lane that does nothing else. Other than [`aside`], this
+/// allocates nothing: it is for what comes every second while bytes flow.
+pub(crate) async fn run_errand(errand: &Errand) {
+    let sent = expect_errands().map(|thread| thread.try_send((Arc::clone(&errand.0), Arc::clone(&errand.1))));
+    match sent {
+        Some(Ok(())) => errand.1.notified().await,
+        // There can be no thread: it is a moment's work as a rule.
+        _ => (errand.0)(),
+    }
+}
+
+/// Starts the thread for errands of this lane if there is none; `None` if there can be none.
+pub(crate) fn expect_errands() -> Option<SyncSender<Errand>> {
+    ERRANDS.with_borrow_mut(|errands| {
+        let Errands { threads, sender } = errands.as_mut()?;
+        if sender.is_none() {
+            let (fresh, received) = sync_channel::<Errand>(places::MOST);
+            let run = move || {
+                while let Ok((work, done)) = received.recv() {
+                    // Whoever waits is told, whatever comes of it.
+                    let _ = catch_unwind(AssertUnwindSafe(|| work()));
+                    done.notify_one();
+                }
+            };
+            threads.spawn("cold-errands".to_owned(), run).ok()?;
+            *sender = Some(fresh);
+        }
+        sender.clone()
+    })
+}
+
+/// How a lane's thread reaches its thread for errands.
+struct Errands {
+    threads: Arc<Threads>,
+    /// `None` until there is one.
+    sender: Option<SyncSender<Errand>>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::sync_channel;
     use std::thread::{ThreadId, current};
 
     /// The thread that a lane's downloads run on.
@@ -226,6 +287,35 @@ mod tests {
         assert_eq!(hear.recv().unwrap(), "quick");
         drop(done);
         assert_eq!(hear.recv().unwrap(), "slow");
+        drop(lanes);
+        assert!(threads.wait(None));
+    }
+
+    #[test]
+    fn errands_are_run_each_time_on_one_thread_that_ends_with_its_lane() {
+        let threads = Arc::<Threads>::default();
+        let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let (done, hear) = sync_channel(1);
+        let theirs = Arc::clone(&ran);
+        let job = move || async move {
+            let here = current().id();
+            let note = Arc::clone(&theirs);
+            let errand: Errand =
+                (Arc::new(move || note.lock().unwrap().push(current().id())), Arc::default());
+            for _ in 0..3 {
+                run_errand(&errand).await;
+            }
+            let broken: Errand = (Arc::new(|| panic!("this test breaks an errand")), Arc::default());
+            run_errand(&broken).await;
+            run_errand(&errand).await;
+            done.send(here).unwrap();
+        };
+        lanes.start(Lane::Nowhere, job).unwrap();
+        let cold = hear.recv().unwrap();
+        let ran = ran.lock().unwrap().clone();
+        assert_eq!(ran.len(), 4);
+        assert!(ran.iter().all(|thread| *thread == ran[0] && *thread != cold));
         drop(lanes);
         assert!(threads.wait(None));
     }

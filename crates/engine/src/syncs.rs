@@ -90,7 +90,12 @@ impl SharedSyncs {
             let _ = batch.outcome.set(outcome.as_ref().copied().map_err(Error::from));
             return outcome;
         }
-        batch.outcome.get().copied().unwrap_or(Ok(())).map_err(io::Error::from)
+        batch
+            .outcome
+            .get()
+            .copied()
+            .unwrap_or(Err(Error::Other(io::ErrorKind::Other)))
+            .map_err(io::Error::from)
     }
 
     /// How many wait for the next sync of a directory, or for the one that runs.

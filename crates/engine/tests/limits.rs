@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::DownloadId;
 use tidegate_core::message::{EventKind, Limits};
 use tidegate_engine::Config;
-use tidegate_testkit::{Body, Origin, Resource};
+use tidegate_testkit::{Body, Origin, Rate, Resource};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -25,7 +25,7 @@ const AHEAD: u64 = 64 * KIB;
 fn origin() -> Origin {
     // With a send buffer of its own choice the server's kernel would take megabytes that nobody has asked for.
     Origin::builder()
-        .resource("/f", Resource::new(Body::random(7, 8 * MIB)))
+        .resource("/f", Resource::new(Body::random(7, 8 * MIB)).rate(Rate::mib(1)))
         .each_site(|site| site.send_buffer(16 << 10))
         .start()
         .unwrap()

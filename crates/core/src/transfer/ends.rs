@@ -99,6 +99,7 @@ impl Transfer {
         out: &mut Vec<Action>,
     ) {
         let Some(fetch) = self.remove(segment) else { return };
+        self.keeps_outgrown |= self.outgrown > 0;
         if self.is_held(segment) {
             // Counted once the cold side is ready, so that nobody asks before.
             self.state = State::Preparing { held: None, lost: Some(Box::new((fetch, failure))) };

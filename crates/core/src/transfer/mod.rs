@@ -73,8 +73,12 @@ const LATE: Duration = Duration::from_secs(2);
 /// How many connections are replaced for crawling in one download, at most.
 const MOST_REPLACED: u32 = 64;
 
-/// What is left to a connection that could be replaced by a faster one must be more than this.
+/// What is left to a connection that could be replaced by a faster one must be more than this: less than the
+/// smallest part that is worth a connection by default is soon here anyway.
 const WORTH_REPLACING: u64 = 1 << 20;
+
+/// How long a connection runs before it is replaced for that, so that nobody is replaced as soon as it is there.
+const OUTGROWN_AFTER: Duration = Duration::from_secs(2);
 
 /// The least that a request for more than that is to bring; and no request asks for less because a mirror
 /// gives so little. Else a large file would take requests without number.
@@ -196,6 +200,10 @@ pub struct Transfer {
     /// Only this mirror may be used, since mixing gave a wrong file.
     only_mirror: Option<usize>,
     replaced: u32,
+    /// A connection broke or was refused after one had been replaced for being outgrown: no more are.
+    keeps_outgrown: bool,
+    /// How many were replaced for that.
+    outgrown: u32,
     requests: u64,
     received_before: u64,
     high_water: u64,
@@ -262,6 +270,8 @@ impl Transfer {
             bad_rounds: 0,
             only_mirror: None,
             replaced: 0,
+            keeps_outgrown: false,
+            outgrown: 0,
             requests: 0,
             received_before: 0,
             high_water: 0,
@@ -502,9 +512,9 @@ impl Transfer {
 
     /// What a fetch brings, in bytes a second: 0 if it is silent, `None` if it is too early to tell.
     fn speed_of(&self, f: &Fetch, now: Instant) -> Option<f64> {
-        let silence = SILENCE.max(self.wait * 4).max(self.pause * 2);
+        let silence = SILENCE.max(self.wait.min(LONGEST_PAUSE) * 4).max(self.pause * 2);
         let Some(accepted_at) = f.accepted_at else {
-            let late = LATE.max(self.wait * 8);
+            let late = LATE.max(self.wait.min(LONGEST_PAUSE) * 8);
             return (now.saturating_duration_since(f.asked_at) >= late).then_some(0.0);
         };
         // The last one has nobody to be compared with.

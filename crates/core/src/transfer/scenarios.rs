@@ -300,8 +300,8 @@ fn a_connection_that_brought_something_before_it_was_cut_is_replaced_at_once() {
     }
 }
 
-#[test]
-fn connections_opened_under_a_limit_are_replaced_one_after_the_other_once_they_could_be_faster() {
+/// Two connections that could be faster, and the newcomer for the first works or not.
+fn outgrown(works: bool) {
     let mut course = Course::begin(Found::Nothing, |request| request.options.min_split = 1 << 20);
     let first = course.asked()[0].segment;
     let length = 100 << 20;
@@ -315,20 +315,50 @@ fn connections_opened_under_a_limit_are_replaced_one_after_the_other_once_they_c
     let count = |segment, pos, received, outgrown| Count { segment, pos, received, limited: true, outgrown };
     let dropped = |course: &Course| {
         let drops = course.actions.iter().filter(|a| matches!(a, Action::Drop { .. })).count();
-        (drops, course.asked().first().and_then(|order| order.range))
+        (drops, course.asked().first().cloned())
     };
     let at = 1 << 16;
     let slow = |outgrown| [count(first, at, at, outgrown), count(second.segment, start + at, at, outgrown)];
-    course.now += Duration::from_millis(100);
-    course.tell(Input::Tick { counts: &slow(false), disk_blocked: false });
+    let tick = |course: &mut Course, millis, counts: &[Count]| {
+        course.now += Duration::from_millis(millis);
+        course.tell(Input::Tick { counts, disk_blocked: false });
+    };
+    tick(&mut course, 3000, &slow(false));
     assert_eq!(dropped(&course).0, 0);
-    course.now += Duration::from_millis(100);
-    course.tell(Input::Tick { counts: &slow(true), disk_blocked: false });
+    tick(&mut course, 100, &slow(true));
     // It goes on from where the other stopped.
     let (drops, asked) = dropped(&course);
-    assert_eq!((drops, asked.map(|(from, _)| from)), (1, Some(at)));
-    course.now += Duration::from_millis(100);
-    course.tell(Input::Tick { counts: &slow(true)[1..], disk_blocked: false });
-    let (drops, asked) = dropped(&course);
-    assert_eq!((drops, asked.map(|(from, _)| from)), (1, Some(start + at)));
+    let newcomer = asked.unwrap();
+    let (from, to) = newcomer.range.map(|(from, to)| (from, to.unwrap())).unwrap();
+    assert_eq!((drops, from), (1, at));
+    // As long as nobody knows whether that works, the other stays.
+    tick(&mut course, 100, &slow(true)[1..]);
+    assert_eq!(dropped(&course).0, 0);
+    let range = format!("bytes {from}-{}/{length}", to - 1);
+    course.answer(newcomer.segment, 206, &[("content-range", &range), ("etag", "\"a\"")]);
+    let fine = |more| count(newcomer.segment, from + more, more, false);
+    tick(&mut course, 100, &[slow(true)[1], fine(at)]);
+    assert_eq!(dropped(&course).0, 0);
+    if works {
+        tick(&mut course, 3000, &[slow(true)[1], fine(2 * at)]);
+        let (drops, asked) = dropped(&course);
+        assert_eq!((drops, asked.and_then(|o| o.range).map(|(from, _)| from)), (1, Some(start + at)));
+    } else {
+        course.breaks(newcomer.segment, from + at);
+        for _ in 0..100 {
+            tick(&mut course, 1000, &slow(true)[1..]);
+            let gone = course.actions.contains(&Action::Drop { segment: second.segment });
+            assert!(!gone, "the last one that delivers");
+        }
+    }
+}
+
+#[test]
+fn connections_opened_under_a_limit_are_replaced_one_after_the_other_once_they_could_be_faster() {
+    outgrown(true);
+}
+
+#[test]
+fn once_a_newcomer_failed_connections_opened_under_a_limit_are_kept() {
+    outgrown(false);
 }

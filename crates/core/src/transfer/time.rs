@@ -16,6 +16,8 @@ impl Transfer {
         }
         let elapsed = self.last_tick.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
         self.last_tick = Some(now);
+        // One hiccup is no rhythm: half of it is forgotten in some seven seconds.
+        self.pause = self.pause.mul_f64(0.99);
         if self.fetches.values().any(|f| f.last_heard == now) {
             self.flowing += elapsed;
             let flowing = self.flowing;
@@ -39,7 +41,7 @@ impl Transfer {
                 if !disk_blocked {
                     self.drop_the_silent(now, out);
                     self.replace_a_crawler(now, out);
-                    self.replace_an_outgrown(out);
+                    self.replace_an_outgrown(now, out);
                     self.measure(now);
                 }
                 self.settle(out);
@@ -135,24 +137,39 @@ impl Transfer {
         let crawler = self.with_running(now, |_, running| plan::crawler(running, patience));
         let Some(segment) = crawler.filter(|_| !limited) else { return };
         self.replaced += 1;
+        if let Some(late) = self.fetches.get(&segment).filter(|f| !f.accepted) {
+            // So late may answers be here: the next one is given more time.
+            self.wait = self.wait.max(now.saturating_duration_since(late.asked_at));
+        }
         out.push(Action::Drop { segment });
         self.remove(segment);
     }
 
     /// A connection that was opened under a narrower limit gives its place to one that can be as fast as it may
-    /// be now: one in each turn, so that the others go on meanwhile.
-    pub(super) fn replace_an_outgrown(&mut self, out: &mut Vec<Action>) {
+    /// be now: one at a time, the next only when the newcomer delivers, so that the others go on meanwhile; and
+    /// none any more once that went wrong, for a server may have ceased to take new connections.
+    pub(super) fn replace_an_outgrown(&mut self, now: Instant, out: &mut Vec<Action>) {
         // What is dropped must be had again from where it stopped.
         let Some(length) = self.length().filter(|_| matches!(self.state, State::Fetching) && self.may_join())
         else {
             return;
         };
+        let settled = |f: &Fetch| {
+            f.accepted && f.accepted_at.is_some_and(|at| now.saturating_duration_since(at) >= OUTGROWN_AFTER)
+        };
+        let may = !self.keeps_outgrown && self.outgrown < MOST_REPLACED && self.fetches.len() > 1;
+        if !may || !self.fetches.values().all(settled) {
+            return;
+        }
         let left = |f: &Fetch| f.end.min(length).saturating_sub(f.pos);
         let mut outgrown = self.fetches.iter().filter(|(_, f)| {
-            f.outgrown && self.remotes[f.mirror].ranges == Some(true) && left(f) > WORTH_REPLACING
+            let remote = &self.remotes[f.mirror];
+            let may_be_asked = remote.is_usable() && now >= remote.not_before;
+            f.outgrown && remote.ranges == Some(true) && may_be_asked && left(f) > WORTH_REPLACING
         });
         let Some((segment, _)) = outgrown.next() else { return };
         let segment = *segment;
+        self.outgrown += 1;
         out.push(Action::Drop { segment });
         self.remove(segment);
         // What was measured under the limit is no measure of the line.

@@ -21,6 +21,7 @@ pub use resolve::SystemResolver;
 pub use stream::{Duplex, Stream};
 pub use tidegate_core::no_proxy::NoProxy;
 pub use tls::TlsConfig;
+use window::Opened;
 pub use window::Window;
 
 use crate::failure::{FetchError, Step, in_words};
@@ -29,8 +30,8 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_core::Failure;
 use tidegate_core::request::Mirror;
@@ -301,7 +302,7 @@ pub async fn connect(
     endpoint: &Endpoint,
     options: ConnectOptions,
 ) -> Result<Connected, FetchError> {
-    let attempt = Attempt { network, share: options.share, asked: AtomicU32::new(0), step: AtomicU8::new(0) };
+    let attempt = Attempt { network, share: options.share, opened: Mutex::new(None), step: AtomicU8::new(0) };
     match tokio::time::timeout(options.timeout, attempt.run(endpoint)).await {
         Ok(result) => result,
         Err(_) => Err(FetchError::ConnectTimeout {
@@ -316,8 +317,8 @@ pub async fn connect(
 struct Attempt<'a> {
     network: &'a Network,
     share: Option<u64>,
-    /// The receive buffer that was asked for, 0 if none was.
-    asked: AtomicU32,
+    /// How the connection came to its receive buffer, if it was opened for a share.
+    opened: Mutex<Option<Opened>>,
     step: AtomicU8,
 }
 
@@ -340,10 +341,8 @@ impl Attempt<'_> {
             stream = shared.tls.secure(stream, &endpoint.host, tls::With::Origin).await?;
         }
         let peer = stream.peer();
-        let window = match self.asked.load(Ordering::Relaxed) {
-            0 => None,
-            size => stream.socket().and_then(|socket| Window::of(socket, size)),
-        };
+        let opened = *self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = opened.zip(stream.socket()).and_then(|(opened, socket)| Window::of(socket, opened));
         Ok(Connected { stream, form, peer, window })
     }
 
@@ -364,23 +363,30 @@ impl Attempt<'_> {
             };
             FetchError::Connect { host, why, source }
         })?;
-        self.asked.store(buffer.unwrap_or(0), Ordering::Relaxed);
-        Ok(self.large_enough(stream, buffer).await)
+        let (stream, opened) = self.large_enough(stream, buffer).await;
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+        Ok(stream)
     }
 
     /// The same connection, or another to the same address if this one can never carry its share over the
     /// distance that has shown now. Nothing was sent over it yet.
-    async fn large_enough(&self, stream: Stream, buffer: Option<u32>) -> Stream {
-        let (Some(share), Some(_), Some(socket)) = (self.share, buffer, stream.socket()) else {
-            return stream;
+    async fn large_enough(&self, stream: Stream, buffer: Option<u32>) -> (Stream, Option<Opened>) {
+        let (Some(share), Some(size), Some(socket)) = (self.share, buffer, stream.socket()) else {
+            return (stream, None);
         };
-        let Some((wanted, peer)) = window::too_small(socket, share).zip(stream.peer()) else { return stream };
-        match self.network.shared.dialer.dial(peer, wanted).await {
-            Ok(larger) => {
-                self.asked.store(wanted.unwrap_or(0), Ordering::Relaxed);
-                larger
+        let Some((wanted, peer)) = window::too_small(socket, share).zip(stream.peer()) else {
+            return (stream, Some(Opened::With(size)));
+        };
+        let another = self.network.shared.dialer.dial(peer, wanted);
+        match (tokio::time::timeout(window::patience(socket), another).await, wanted) {
+            (Ok(Ok(larger)), None) => (larger, Some(Opened::ByTheKernel)),
+            (Ok(Ok(larger)), Some(wanted)) => {
+                // Scaling may be refused on the way, and then it would be so again.
+                let in_vain = larger.socket().is_some_and(|s| window::too_small(s, share).is_some());
+                let opened = if in_vain { Opened::AtMost(wanted) } else { Opened::With(wanted) };
+                (larger, Some(opened))
             }
-            Err(_) => stream,
+            (Ok(Err(_)) | Err(_), _) => (stream, Some(Opened::AtMost(size))),
         }
     }
 

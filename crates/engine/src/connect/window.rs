@@ -52,14 +52,34 @@ fn largest(scale: u8) -> u64 {
     (UNSCALED << scale.min(14)).min(MOST)
 }
 
+/// How long another connection may take, where a first one took no longer than its round trip: whoever lets no
+/// second one in is not waited for.
+pub(super) fn patience(socket: impl AsFd) -> Duration {
+    let round_trip = sys::round_trip(socket).map_or(Duration::ZERO, |(round_trip, _)| round_trip);
+    round_trip * 4 + Duration::from_millis(200)
+}
+
+/// How a connection under a limit came to its receive buffer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Opened {
+    /// With so many bytes.
+    With(u32),
+    /// With so many bytes, and nothing larger is to be had.
+    AtMost(u32),
+    /// Its share is left to the kernel's tuning.
+    ByTheKernel,
+}
+
 /// The receive window of a connection that was opened under a limit.
 #[derive(Clone, Debug)]
 pub struct Window {
     round_trip: Duration,
-    /// The largest that it can ever be, in bytes.
+    /// The largest that it can ever be, in bytes; `u64::MAX` if the kernel tunes it.
     largest: u64,
     /// The size of the buffer as it was asked for.
     size: u64,
+    /// No other connection would be better.
+    is_best: bool,
 }
 
 impl Window {
@@ -68,19 +88,29 @@ impl Window {
         first(share).is_some()
     }
 
-    /// Of a connection for whose buffer so many bytes were asked before connecting; `None` if the kernel
-    /// tells nothing of it.
-    pub(super) fn of(socket: impl AsFd, size: u32) -> Option<Self> {
+    /// Of a connection that was opened so; `None` if the kernel tells nothing of it.
+    pub(super) fn of(socket: impl AsFd, opened: Opened) -> Option<Self> {
         let (round_trip, scale) = sys::round_trip(socket)?;
-        Some(Self { round_trip, largest: largest(scale), size: size.into() })
+        Some(match opened {
+            Opened::With(size) | Opened::AtMost(size) => Self {
+                round_trip,
+                largest: largest(scale),
+                size: size.into(),
+                is_best: matches!(opened, Opened::AtMost(_)),
+            },
+            Opened::ByTheKernel => Self { round_trip, largest: u64::MAX, size: u64::MAX, is_best: true },
+        })
     }
 
-    /// Lets it grow to what a share in bytes a second needs, as far as that can be had, and tells whether it can.
-    /// `None` is no limit, for which no such connection is good enough.
+    /// Lets it grow to what a share in bytes a second needs, as far as that can be had, and tells whether that is
+    /// as good as another connection would be. `None` is no limit, for which none that was opened small is.
     ///
     /// It never shrinks: a sender waits until half of the largest window that it has ever seen is open (RFC 1122,
     /// 4.2.3.4), and would from then on send by its timers only, a fifth of a second apart.
     pub(crate) fn fit(&mut self, socket: impl AsFd, share: Option<u64>) -> bool {
+        if self.largest == u64::MAX {
+            return true;
+        }
         let wanted = share.and_then(|share| needed(share, self.round_trip)).map_or(u64::MAX, u64::from);
         let size = wanted.min(self.largest);
         // Not for every connection that comes and goes.
@@ -91,7 +121,8 @@ impl Window {
                 self.size = size;
             }
         }
-        wanted <= self.largest
+        // Round trips differ from one moment to the next: what is nearly enough is enough.
+        share.is_some() && (self.is_best || wanted <= self.largest.saturating_mul(2))
     }
 }
 
@@ -117,7 +148,8 @@ mod tests {
     fn a_window_grows_with_its_share_as_far_as_its_scale_allows_and_never_shrinks() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut window = Window { round_trip: Duration::from_millis(100), largest: 65_535, size: 4096 };
+        let round_trip = Duration::from_millis(100);
+        let mut window = Window { round_trip, largest: 65_535, size: 4096, is_best: false };
         assert!(window.fit(&socket, Some(1000)));
         assert_eq!(window.size, 4096);
         assert!(window.fit(&socket, Some(128 << 10)));
@@ -125,6 +157,11 @@ mod tests {
         assert!(!window.fit(&socket, Some(MIB)));
         assert!(!window.fit(&socket, None));
         assert_eq!(window.size, 65_535);
+        // Where no other connection would be better, it is not given up for another until the limit is lifted.
+        let mut best = Window { is_best: true, ..window.clone() };
+        assert!(best.fit(&socket, Some(MIB)) && !best.fit(&socket, None));
+        let mut tuned = Window::of(&socket, Opened::ByTheKernel).unwrap();
+        assert!(tuned.fit(&socket, Some(1)) && tuned.fit(&socket, None));
         assert!(window.fit(&socket, Some(1000)));
         assert_eq!(window.size, 65_535);
     }
@@ -146,7 +183,7 @@ mod tests {
         assert_eq!(too_small(&small, 100 * MIB), Some(None));
         let scaled = open(first(8 * MIB).unwrap());
         assert_eq!(too_small(&scaled, 8 * MIB), None);
-        let window = Window::of(&scaled, 4096).unwrap();
+        let window = Window::of(&scaled, Opened::With(4096)).unwrap();
         assert!(window.largest > UNSCALED, "{window:?}");
     }
 }

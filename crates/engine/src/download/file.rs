@@ -3,8 +3,8 @@
 use super::{Download, Ending, Wish, cancelled, digest_mismatch, stopped};
 use crate::engine::{Disk, FromCold, Start};
 use crate::landing::{self, Begin, Found as Landed, Landing, LandingRequest, Published, disk_failure};
-use crate::lanes::aside;
-use crate::part_file::{Basis, SMALLEST_WITH_CHECKPOINT};
+use crate::lanes::{Errand, aside, expect_errands, run_errand};
+use crate::part_file::{Basis, PartFile, SMALLEST_WITH_CHECKPOINT};
 use crate::places::Halt;
 use crate::target::Target;
 use crate::verify;
@@ -63,6 +63,8 @@ pub(super) struct FileSide<'a> {
     /// How often somebody was asked for what it lacks.
     asked: u32,
     last_durable: Instant,
+    /// What is done each second, and for which part.
+    writeback: Option<(Arc<PartFile>, Errand)>,
 }
 
 /// A landing that is away while something is done with it aside.
@@ -137,6 +139,7 @@ impl<'a> FileSide<'a> {
             disk: Disk::Nowhere,
             asked: 0,
             last_durable: Instant::now(),
+            writeback: None,
         })
     }
 
@@ -203,9 +206,8 @@ impl<'a> FileSide<'a> {
                     return Err(Ending::Stopped);
                 }
                 Wish::Save if self.ready => {
-                    let part = Arc::clone(self.landing.part());
                     // It waits where the disk's queue is full.
-                    aside(move || part.start_writeback()).await;
+                    run_errand(self.writeback()).await;
                     if self.last_durable.elapsed() >= DURABLE_EVERY {
                         self.make_durable().await?;
                     }
@@ -314,6 +316,11 @@ impl<'a> FileSide<'a> {
         }
         self.ready = true;
         self.link = None;
+        if !quick {
+            // Now, so that nothing is made while bytes flow.
+            expect_errands();
+            self.writeback();
+        }
         let folder = self.landing.part_path();
         download.tell(EventKind::Named { path: folder.with_file_name(&name) }).await;
         self.final_name = Some(name);
@@ -488,6 +495,19 @@ impl<'a> FileSide<'a> {
                 }
             }
         }
+    }
+
+    /// Begins to write back what the part has, each second while bytes flow.
+    fn writeback(&mut self) -> &Errand {
+        let part = self.landing.part();
+        // A download may come to have another part.
+        if !self.writeback.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, part)) {
+            let (of, part) = (Arc::clone(part), Arc::clone(part));
+            self.writeback = Some((of, (Arc::new(move || part.start_writeback()), Arc::default())));
+        }
+        #[expect(clippy::expect_used, reason = "it was put there just now")]
+        let (_, errand) = self.writeback.as_ref().expect("an errand");
+        errand
     }
 
     async fn make_durable(&mut self) -> Result<(), Failure> {

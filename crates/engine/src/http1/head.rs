@@ -131,6 +131,8 @@ pub struct HeadBuffer {
     interim: u32,
     reused: bool,
     any: bool,
+    /// How many bytes came in all.
+    taken: usize,
     trimmed: bool,
     sparing: bool,
 }
@@ -148,6 +150,11 @@ impl HeadBuffer {
         self
     }
 
+    /// How many bytes came so far, heads of interim answers included.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
     /// What came after the head: the beginning of the body, at most 16 KiB.
     pub fn leftover(&self) -> &[u8] {
         &self.bytes
@@ -161,6 +168,7 @@ impl HeadBuffer {
     /// Adds bytes as they came from the connection.
     pub fn push(&mut self, bytes: &[u8]) {
         self.any |= !bytes.is_empty();
+        self.taken += bytes.len();
         self.bytes.extend_from_slice(bytes);
     }
 
