@@ -170,6 +170,10 @@ impl Control {
             Inbox::Resume { id } => {
                 if let Some(running) = self.downloads.get_mut(&id).filter(|r| r.paused && !r.leaving) {
                     running.paused = false;
+                    if let Some(hot) = &running.hot {
+                        // Others may have filled the disk meanwhile.
+                        hot.granted.store(0, Ordering::Relaxed);
+                    }
                     self.hand(id, Input::Resume, now);
                 }
             }
@@ -453,6 +457,7 @@ impl Control {
             connect_timeout: request.options.connect_timeout,
             max_size: request.options.max_size,
             cell: Arc::clone(&cell),
+            granted: Arc::clone(&hot.granted),
             report: Arc::clone(&self.report),
             _loan: hot.loan.clone(),
         };

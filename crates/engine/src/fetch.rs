@@ -115,6 +115,9 @@ pub(crate) struct Job {
     /// The most bytes that the file may have.
     pub(crate) max_size: Option<u64>,
     pub(crate) cell: Arc<Cell>,
+    /// How many bytes all fetches of this download may write before its disk is looked at again, where there was
+    /// not found to be room for the whole.
+    pub(crate) granted: Arc<AtomicU64>,
     pub(crate) report: Arc<Reporter>,
     /// Held until the target is no longer used, and therefore dropped after it.
     pub(crate) _loan: Loan,
@@ -414,8 +417,6 @@ struct Writer<'a> {
     seam: u64,
     write: bool,
     splice: bool,
-    /// How many bytes may be written before the disk is looked at again, where the length is not known.
-    granted: u64,
     /// There is room for the whole file, as was found before its first byte.
     measured: bool,
     /// The byte of which alone everything so far consisted.
@@ -446,7 +447,6 @@ impl<'a> Writer<'a> {
             seam: plan.seam,
             write: plan.write,
             splice: shared.splice,
-            granted: 0,
             measured: plan.measured,
             flat: None,
             any: false,
@@ -586,6 +586,9 @@ impl<'a> Writer<'a> {
         let Here::Missing(gap) = self.shared.writing(|| self.target.here(self.at)) else { return 0 };
         let end = self.job.cell.end.load(Ordering::Relaxed);
         let count = gap.min(end).min(self.announced_end).saturating_sub(self.at);
+        let is_free = self.measured || self.at < room::UNCHECKED;
+        let granted = if is_free { u64::MAX } else { self.job.granted.load(Ordering::Relaxed) };
+        let count = count.min(granted);
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 
@@ -748,20 +751,24 @@ impl<'a> Writer<'a> {
         if self.at < room::UNCHECKED {
             return Ok(allowed.min(room::UNCHECKED - self.at));
         }
-        if self.granted == 0 {
+        let mut granted = self.job.granted.load(Ordering::Relaxed);
+        if granted == 0 {
             let target = &self.target;
-            self.granted = match self.shared.writing(|| target.room()) {
+            granted = match self.shared.writing(|| target.room()) {
                 None => u64::MAX,
                 Some(room) => room.grant().ok_or_else(|| Stop::Failed(only_the_reserve_is_left(target)))?,
             };
+            self.job.granted.store(granted, Ordering::Relaxed);
         }
-        Ok(allowed.min(self.granted))
+        Ok(allowed.min(granted))
     }
 
     /// So many bytes were written.
     fn grew(&mut self, bytes: u64) {
         if self.at >= room::UNCHECKED {
-            self.granted = self.granted.saturating_sub(bytes);
+            // Nobody else changes it meanwhile: all fetches of a download are on one thread.
+            let left = self.job.granted.load(Ordering::Relaxed).saturating_sub(bytes);
+            self.job.granted.store(left, Ordering::Relaxed);
         }
         self.passed(bytes);
     }
@@ -871,6 +878,7 @@ mod tests {
             connect_timeout: Duration::from_secs(1),
             max_size: None,
             cell: Arc::new(Cell::new(0)),
+            granted: Arc::default(),
             report: Arc::new(Box::new(|_, _| {})),
             _loan: crate::loan::lend().0,
         };

@@ -146,8 +146,9 @@ fn never_ends(framing: Framing) {
     wait_for_full(&bench, id);
     let have = bench.engine.progress(id).unwrap().unwrap().have;
     println!("{} KiB are here, {} KiB free", have >> 10, free() >> 10);
-    // A tenth of a disk that is so small.
-    assert!(free() >= DISK / 10, "{}", free());
+    // A tenth of a disk that is so small, but for the begun page of each connection.
+    let reserve = DISK / 10 - 8 * 4096;
+    assert!(free() >= reserve, "{}", free());
     assert!(have >= DISK - DISK / 10 - 8 * MIB, "{have}");
 
     // Told to go on, it does not touch the reserve either.
@@ -156,6 +157,7 @@ fn never_ends(framing: Framing) {
     bench.follow(id);
     bench.engine.resume(id).unwrap();
     wait_for_full(&bench, id);
-    assert!(origin.counters().requests <= requests + 3, "{:?}", origin.counters());
-    assert!(free() >= DISK / 10, "{}", free());
+    // Each connection that is allowed may be told so once.
+    assert!(origin.counters().requests <= requests + 8, "{:?}", origin.counters());
+    assert!(free() >= reserve, "{}", free());
 }

@@ -7,6 +7,7 @@ use crate::loan::{Loan, Returned, lend};
 use crate::target::Target;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 use tidegate_core::message::{EventKind, Phase, Progress};
 use tidegate_core::transfer::{Order, Transfer};
@@ -47,6 +48,8 @@ pub(super) struct Hot {
     pub(super) gave_up: bool,
     pub(super) disk: Disk,
     pub(super) allowed: usize,
+    /// What its fetches may write before its disk is looked at again.
+    pub(super) granted: Arc<AtomicU64>,
     pub(super) fetches: BTreeMap<SegmentId, Live>,
 }
 
@@ -173,6 +176,7 @@ impl Hot {
             gave_up: false,
             disk,
             allowed: usize::MAX,
+            granted: Arc::default(),
             fetches: BTreeMap::new(),
         }
     }
