@@ -21,7 +21,7 @@ server is a process of its own. Arms take turns; figures are medians, with the l
 Examples:
   tidegate-bench throughput --size 5G --require-mbps 940 --max-cpu-pct 8 --link 1gbit
   tidegate-bench peers --size 1G --runs 11 --max-cpu-ratio curl=0.36
-  tidegate-bench load --tasks 20 --segments 8 --task-size 4M --require-rss-kb 61440
+  tidegate-bench load --tasks 20 --segments 8 --task-size 4M --require-rss-kb 8192
   tidegate-bench load --tasks 1000 --task-size 10K --segments 1 --parallel 32 --rate 0 --peers curl,aria2c
   tidegate-bench alloc-check --size 512M --window-s 2
   tidegate-bench line --scenario crawl --json
@@ -226,7 +226,7 @@ pub(crate) struct LoadArgs {
     /// Other programs in the comparison
     #[command(flatten)]
     pub(crate) peers: PeerArgs,
-    /// The most resident memory that ours may have at its peak, in KiB
+    /// The most memory that ours may have at its peak (sum of Pss; the resident marks are told beside), in KiB
     #[arg(long, value_name = "KIB", value_parser = number)]
     pub(crate) require_rss_kb: Option<f64>,
     /// The most seconds that ours may take

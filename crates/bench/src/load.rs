@@ -131,7 +131,6 @@ pub(crate) fn run(args: &LoadArgs, common: &Common) -> Result<Report, Trouble> {
     let ours = |arm: &str| arm.starts_with("ours");
     report.hold("failed", Some(Bar::Max(0.0)), ours);
     report.hold("left_over", Some(Bar::Max(0.0)), ours);
-    report.hold("vm_hwm_kib", args.require_rss_kb.map(Bar::Max), ours);
     report.hold("peak_pss_kib", args.require_rss_kb.map(Bar::Max), ours);
     report.hold("seconds", args.max_seconds.map(Bar::Max), |arm| arm == "ours");
     report.hold("connects", args.max_connects.map(Bar::Max), ours);

@@ -150,7 +150,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Kind::Value("SIZE"),
         "1M",
         SPEED,
-        "Smallest part of a file worth a connection of its own",
+        "Part of a file worth a connection of its own; smaller ones, to an eighth, only where that saves time",
     ),
     short('j', setting("jobs", Kind::Value("N"), "4", SPEED, "Files to fetch at a time")),
     setting("limit", Kind::Value("RATE"), "none", SPEED, "Bytes a second, everything together"),

@@ -36,7 +36,7 @@ pub struct Config {
     pub seed: Option<u64>,
 }
 
-/// Answers what a download cannot know by itself. Called on a thread of that download, so it may take
+/// Answers what a download cannot know by itself. Called on a thread that is lent for it, so it may take
 /// its time (a person may have to type); the download waits, and nobody else does.
 pub trait Ask: Send + Sync + fmt::Debug {
     /// The server at `url` wants a user and password. `None` lets the download fail.

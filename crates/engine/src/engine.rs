@@ -1,7 +1,7 @@
 //! The control thread: owns every transfer, the limits and the hosts; never writes to a disk.
 //!
 //! It takes one message at a time from one bounded inbox, hands it to the transfer that it concerns,
-//! and performs the actions that come back. Data threads and cold threads only ever talk to it. It
+//! and performs the actions that come back. Data threads and cold sides only ever talk to it. It
 //! never waits for any of them, so a command is answered at once whatever the disks do.
 
 mod messages;

@@ -2,7 +2,7 @@
 //!
 //! All downloads into one folder share a thread, so very many small ones cost few wake-ups, and a disk that
 //! hangs stops only those that go to it. On its thread a download does what takes a moment: opening a new
-//! file, giving it its name. What takes longer (a sync, a digest, a question to a person) is done
+//! file, giving it its name. What takes longer (a sync, the digest of a large file, a question to a person) is done
 //! [`aside`], on a thread that is lent for it, and holds up nobody.
 
 use crate::places;
@@ -24,7 +24,7 @@ use tokio::task::{LocalSet, spawn_blocking, spawn_local};
 /// Threads that are left when no download uses them, at most.
 const MOST_IDLE: usize = 4;
 
-/// What may hold up the cold sides of downloads together.
+/// What cold sides may wait for together: those of one lane share a thread.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Lane {
     /// The disk that this folder is on, as the user named it.
@@ -55,7 +55,7 @@ struct State {
 /// A lane with its thread, which ends when this is dropped and its last download is over.
 #[derive(Debug)]
 struct Running {
-    /// One of the same name may have been there before.
+    /// Tells it from an earlier lane of the same key, whose last downloads may end later.
     number: u64,
     jobs: Sender<Job>,
     downloads: usize,
@@ -103,7 +103,8 @@ impl Lanes {
         });
         let sender = running.jobs.clone();
         drop(state);
-        // Each that waits there has its place, so there is room; and the thread ends only when no sender is left.
+        // Never full: whoever waits here holds one of `places::MOST` places, and the channel has as many. Never
+        // closed: the thread receives until the last sender is gone, and this is one.
         sender.try_send(job).map_err(|_| io::Error::other("its folder takes no more downloads"))
     }
 
@@ -121,7 +122,7 @@ impl Lanes {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .max_blocking_threads(places::MOST)
-            // Whoever has something for this thread hands it over now, and need not wake it.
+            // Before it sleeps, others get the processor: what they send now costs no wake-up (ADR 18).
             .on_thread_park(std::thread::yield_now)
             .thread_name(format!("cold-{number}-aside"))
             .build()?;

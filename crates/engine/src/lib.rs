@@ -2,8 +2,8 @@
 //!
 //! Three kinds of thread: one *control thread* that owns every decision and never writes to a disk
 //! (`engine`), one *data thread* for each file system that moves bytes (`data`, `fetch`), and one
-//! *cold thread* for each folder that may wait for its disk (`lanes`), where the downloads into that folder
-//! live (`download`).
+//! *cold thread* for each folder or stream that may wait for its disk (`lanes`), where the downloads into that
+//! folder live (`download`).
 
 pub mod config;
 pub mod connect;
