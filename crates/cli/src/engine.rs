@@ -11,6 +11,9 @@ use tidegate_core::cookies::CookieJar;
 use tidegate_core::netrc::Netrc;
 use tidegate_engine::connect::{Family, NetworkConfig, Proxies, TlsConfig};
 
+/// With this variable, bodies pass through memory where they would go by `splice`.
+pub(crate) const BUFFERED: &str = "TIDEGATE_BUFFERED";
+
 /// The engine's configuration, and what a person should know of it: sentences.
 ///
 /// # Errors
@@ -33,7 +36,7 @@ pub(crate) fn settings(config: &Config) -> Result<(tidegate_engine::Config, Vec<
         referer: asking.referer.clone(),
         cookies,
         netrc,
-        buffered: std::env::var_os("TIDEGATE_BUFFERED").is_some(),
+        buffered: std::env::var_os(BUFFERED).is_some(),
         ..tidegate_engine::Config::default()
     };
     Ok((settings, notes))

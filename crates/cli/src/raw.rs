@@ -111,6 +111,8 @@ impl RawConfig {
                 // As with the usual variables for proxies, an empty one is as if it were not there.
                 Some(_) if value.is_empty() => {}
                 Some(setting) => self.set(setting.key, value.to_owned(), Origin::Variable(name.to_owned())),
+                // For tests and comparisons alone, and obeyed.
+                None if name == crate::engine::BUFFERED => {}
                 None => self.notes.push(format!("{name} is no setting of tidegate and is ignored")),
             }
         }
