@@ -297,7 +297,7 @@ pub(crate) struct SlowArgs {
 #[derive(Args, Debug)]
 pub(crate) struct FairArgs {
     /// Downloads at a time
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=200))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) tasks: u32,
     /// The limit for everything, in bytes a second
     #[arg(long, default_value = "4M", value_parser = size)]

@@ -21,7 +21,7 @@ const MOST: u64 = 212_992;
 
 /// Until bytes are read that have come, in the worst case: the limiter's timers have steps of a millisecond,
 /// and there are others to be served. The buffer has to last as long.
-const TURN: Duration = Duration::from_millis(5);
+const TURN: Duration = Duration::from_millis(10);
 
 /// The largest window without a scale (RFC 7323).
 const UNSCALED: u64 = 65_535;
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(needed(1, ms(1)), Some(4096));
         assert_eq!(needed(128 << 10, ms(100)), Some(26_214));
         assert_eq!(needed(MIB, ms(100)), Some(209_715));
-        assert_eq!(first(MIB), needed(MIB, ms(5)));
+        assert_eq!(first(MIB), needed(MIB, ms(10)));
         // More than any program may ask for.
         assert_eq!(needed(2 * MIB, ms(100)), None);
         assert_eq!(needed(u64::MAX, Duration::MAX), None);
