@@ -17,13 +17,13 @@ use crate::fetch::{self, Cell, FetchId, Job, Report, Reporter, Verdict};
 use crate::hosts::Hosts;
 use crate::limiter::RateLimiter;
 use crate::session::{Logins, Session};
+use crate::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use crate::target::Target;
 use crate::threads::Threads;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidegate_core::message::{Limits, Phase, Progress, Snapshot};
 use tidegate_core::transfer::{Action, Count, End, Input, Order, Transfer};
@@ -172,7 +172,7 @@ impl Control {
                     running.paused = false;
                     if let Some(hot) = &running.hot {
                         // Others may have filled the disk meanwhile.
-                        hot.granted.store(0, Ordering::Relaxed);
+                        hot.granted.store(hot.target.unlooked(), Ordering::Relaxed);
                     }
                     self.hand(id, Input::Resume, now);
                 }

@@ -3,14 +3,15 @@
 //! Bounded: a download whose news nobody takes waits with telling more. The control thread's last act
 //! closes it, so whoever waits for an event hears of the end of the engine at once.
 
+use crate::sync::{Condvar, Mutex, MutexGuard, Notify};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tidegate_core::message::Event;
-use tokio::sync::Notify;
 
-/// Events that nobody has taken yet, at most; then downloads wait with telling more.
-const MOST: usize = 1024;
+/// Events that nobody has taken yet, at most; then downloads wait with telling more. Few in a model, where each
+/// costs time in every run.
+pub(crate) const MOST: usize = if cfg!(all(test, shuttle)) { 2 } else { 1024 };
 
 /// The queue.
 #[derive(Debug, Default)]

@@ -14,7 +14,6 @@ use crate::http1::{Body, Head, HeadBuffer, RequestLine, encode_request, read_hea
 use crate::limiter::ConnectionLimit;
 use crate::loan::Loan;
 use crate::part_file::Version;
-use crate::room;
 use crate::splice::{self, Pipe};
 use crate::target::{Here, Target};
 use std::future::poll_fn;
@@ -586,8 +585,7 @@ impl<'a> Writer<'a> {
         let Here::Missing(gap) = self.shared.writing(|| self.target.here(self.at)) else { return 0 };
         let end = self.job.cell.end.load(Ordering::Relaxed);
         let count = gap.min(end).min(self.announced_end).saturating_sub(self.at);
-        let is_free = self.measured || self.at < room::UNCHECKED;
-        let granted = if is_free { u64::MAX } else { self.job.granted.load(Ordering::Relaxed) };
+        let granted = if self.measured { u64::MAX } else { self.job.granted.load(Ordering::Relaxed) };
         let count = count.min(granted);
         usize::try_from(count).unwrap_or(usize::MAX)
     }
@@ -748,9 +746,6 @@ impl<'a> Writer<'a> {
         if self.measured {
             return Ok(allowed);
         }
-        if self.at < room::UNCHECKED {
-            return Ok(allowed.min(room::UNCHECKED - self.at));
-        }
         let mut granted = self.job.granted.load(Ordering::Relaxed);
         if granted == 0 {
             let target = &self.target;
@@ -765,11 +760,9 @@ impl<'a> Writer<'a> {
 
     /// So many bytes were written.
     fn grew(&mut self, bytes: u64) {
-        if self.at >= room::UNCHECKED {
-            // Nobody else changes it meanwhile: all fetches of a download are on one thread.
-            let left = self.job.granted.load(Ordering::Relaxed).saturating_sub(bytes);
-            self.job.granted.store(left, Ordering::Relaxed);
-        }
+        // Nobody else changes it meanwhile: all fetches of a download are on one thread.
+        let left = self.job.granted.load(Ordering::Relaxed).saturating_sub(bytes);
+        self.job.granted.store(left, Ordering::Relaxed);
         self.passed(bytes);
     }
 

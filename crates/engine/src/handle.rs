@@ -27,15 +27,16 @@ use crate::engine::{Asked, Control, Inbox};
 use crate::events::{Events, Taken};
 use crate::lanes::{Lane, Lanes};
 use crate::places::{self, Halt, Places};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::syncs::SharedSyncs;
 use crate::threads::Threads;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{Event, Limits, Progress, Snapshot};
@@ -363,6 +364,9 @@ fn lane(id: DownloadId, request: &Request, has_output: bool) -> Lane {
         Destination::File { .. } | Destination::Stdout => Lane::Stream(id),
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod model;
 
 fn ended() -> Failure {
     Failure::new(Code::EngineUnavailable, "the engine has ended")

@@ -23,11 +23,14 @@ pub mod landing;
 mod lanes;
 pub mod limiter;
 mod loan;
+#[cfg(all(test, shuttle))]
+mod model;
 pub mod part_file;
 mod places;
 mod room;
 mod session;
 mod splice;
+mod sync;
 pub mod syncs;
 pub mod sys;
 mod target;

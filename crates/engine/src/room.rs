@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 
 const MIB: u64 = 1 << 20;
 
-/// Below this offset a file of unknown length is written as long as there is room at all.
+/// So much of a file of unknown length is written as long as there is room at all.
 pub(crate) const UNCHECKED: u64 = 16 * MIB;
 
 /// The most bytes that are written between two looks at the free space.

@@ -4,9 +4,10 @@
 //! directory saves every name in it, so those who come while one runs are served together by the next: the one
 //! that runs may have begun before their names were there. Whoever is alone waits for nobody.
 
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// Names a directory: the numbers of its file system and of its inode.
 pub type DirectoryId = (u64, u64);

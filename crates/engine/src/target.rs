@@ -2,7 +2,7 @@
 
 use crate::download::Output;
 use crate::part_file::{PartFile, Version, WriteError};
-use crate::room::Room;
+use crate::room::{self, Room};
 use crate::verify::Hasher;
 use std::collections::VecDeque;
 use std::io;
@@ -112,6 +112,15 @@ impl Target {
         match self {
             Self::Part { part, .. } => Room::of(part.disk().as_fd()).ok().flatten(),
             Self::Stream(_) | Self::Nowhere => None,
+        }
+    }
+
+    /// How many bytes of unknown length may be written before the disk is looked at for the first time: all that
+    /// its connections bring counts, wherever it goes in the file.
+    pub(crate) fn unlooked(&self) -> u64 {
+        match self {
+            Self::Part { part, .. } => room::UNCHECKED.saturating_sub(part.have_total()),
+            Self::Stream(_) | Self::Nowhere => 0,
         }
     }
 

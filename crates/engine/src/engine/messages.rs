@@ -2,9 +2,9 @@
 
 use crate::fetch::{FetchId, Report};
 use crate::loan::Returned;
+use crate::sync::mpsc::SyncSender;
 use crate::target::Target;
 use std::fmt;
-use std::sync::mpsc::SyncSender;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Limits, Progress, Proof, Snapshot};
 use tidegate_core::transfer::{Found, Preparation, Verified};

@@ -167,6 +167,7 @@ impl Hot {
     pub(super) fn new(transfer: Transfer, target: Target, disk: Disk) -> Self {
         let (loan, returned) = lend();
         let host = (transfer.url().clone(), Hosts::key(transfer.url()).into());
+        let granted = Arc::new(AtomicU64::new(target.unlooked()));
         Self {
             transfer,
             target,
@@ -176,7 +177,7 @@ impl Hot {
             gave_up: false,
             disk,
             allowed: usize::MAX,
-            granted: Arc::default(),
+            granted,
             fetches: BTreeMap::new(),
         }
     }
