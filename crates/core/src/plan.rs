@@ -118,9 +118,9 @@ fn largest_gap(length: u64, have: &SpanSet, running: &[Running]) -> Option<Span>
 /// - Else whoever would be done last gives a part to the newcomer, so that both are done at once, the
 ///   newcomer's wait for its first byte included; and no more than would let all be done at once, so that
 ///   several newcomers take what they keep.
-/// - It must save [`WORTH`]. A part below `min_split` must save [`WORTH_MORE`], and is not below an eighth
+/// - It must save 0.1 s. A part below `min_split` must save 0.15 s, and is not below an eighth
 ///   of it unless the victim is slow.
-/// - What is left of a slow one and is too little to divide is repeated, where that saves [`WORTH_MORE`].
+/// - What is left of a slow one and is too little to divide is repeated, where that saves 0.15 s.
 ///
 /// Pure, and allocates nothing: the same facts give the same pick.
 pub fn pick(length: u64, have: &SpanSet, running: &[Running], terms: &Terms) -> Option<Pick> {
