@@ -1,25 +1,27 @@
 //! What the model checker does not bring along, or not as it is.
 
-use shuttle::thread;
+use shuttle::sync::atomic::{AtomicBool, Ordering};
 
-/// The one of tokio, with a change of threads wherever it is used, of which the model checker knows nothing.
+/// The one of tokio, of which the model checker knows nothing: so it is told where it may change threads.
 #[derive(Debug, Default)]
-pub(crate) struct Notify(tokio::sync::Notify);
+pub(crate) struct Notify {
+    inner: tokio::sync::Notify,
+    here: AtomicBool,
+}
 
 impl Notify {
     pub(crate) async fn notified(&self) {
-        thread::yield_now();
-        self.0.notified().await;
+        // Between the last look and the wait: where what comes must not be lost.
+        self.here.load(Ordering::SeqCst);
+        self.inner.notified().await;
     }
 
     pub(crate) fn notify_one(&self) {
-        thread::yield_now();
-        self.0.notify_one();
+        self.inner.notify_one();
     }
 
     pub(crate) fn notify_waiters(&self) {
-        thread::yield_now();
-        self.0.notify_waiters();
+        self.inner.notify_waiters();
     }
 }
 
