@@ -6,6 +6,9 @@ use crate::headers::Headers;
 use crate::id::MirrorId;
 use crate::request::{Destination, Mirror};
 
+/// Bytes of a file that is worth several connections.
+const LONG: u64 = 100 << 20;
+
 /// A transfer and what it wants done, with the time it is.
 struct Course {
     transfer: Transfer,
@@ -63,6 +66,14 @@ impl Course {
         let mut headers = Headers::default();
         fields.iter().for_each(|(name, value)| headers.push(name, value.as_bytes()));
         self.tell(Input::Head { segment, answer: Box::new(Answer::parse(status, false, &headers, 0)) });
+    }
+
+    /// The server gives the part that was asked for; tells where it begins.
+    fn answer_part(&mut self, order: &Order) -> u64 {
+        let (start, end) = order.range.map(|(start, end)| (start, end.unwrap())).unwrap();
+        let range = format!("bytes {start}-{}/{LONG}", end - 1);
+        self.answer(order.segment, 206, &[("content-range", &range), ("etag", "\"a\"")]);
+        start
     }
 
     fn breaks(&mut self, segment: SegmentId, pos: u64) {
@@ -280,21 +291,25 @@ fn what_a_dropped_fetch_wrote_uncounted_is_not_vouched_for_by_another_servers_ta
     assert!(restarted || course.accepted().is_none_or(|body| body.doubtful), "{:?}", course.actions);
 }
 
+/// Two connections at work on a file of `LONG` bytes: the whole, and the part that begins at the last of these.
+fn two_at_work() -> (Course, SegmentId, SegmentId, u64) {
+    let mut course = Course::begin(Found::Nothing, |request| request.options.min_split = 1 << 20);
+    let first = course.asked()[0].segment;
+    let length = LONG.to_string();
+    let fields = [("content-length", length.as_str()), ("accept-ranges", "bytes"), ("etag", "\"a\"")];
+    course.answer(first, 200, &fields);
+    course.tell(Input::Prepared);
+    let second = course.asked()[0].clone();
+    let start = course.answer_part(&second);
+    (course, first, second.segment, start)
+}
+
 #[test]
 fn a_connection_that_brought_something_before_it_was_cut_is_replaced_at_once() {
     for (brought, at_once) in [(1 << 20, true), (1 << 10, false)] {
-        let mut course = Course::begin(Found::Nothing, |request| request.options.min_split = 1 << 20);
-        let first = course.asked()[0].segment;
-        let length = 100 << 20;
-        let fields = [("content-length", "104857600"), ("accept-ranges", "bytes"), ("etag", "\"a\"")];
-        course.answer(first, 200, &fields);
-        course.tell(Input::Prepared);
-        let second = course.asked()[0].clone();
-        let (start, end) = second.range.map(|(start, end)| (start, end.unwrap())).unwrap();
-        let range = format!("bytes {start}-{}/{length}", end - 1);
-        course.answer(second.segment, 206, &[("content-range", &range), ("etag", "\"a\"")]);
+        let (mut course, _, second, start) = two_at_work();
         let end = End::Failed(Failure::new(Code::ConnectionLost, "reset"));
-        let ended = Input::Ended { segment: second.segment, end, pos: start + brought, received: brought };
+        let ended = Input::Ended { segment: second, end, pos: start + brought, received: brought };
         course.tell(ended);
         assert_eq!(!course.asked().is_empty(), at_once, "{brought} bytes: {:?}", course.actions);
     }
@@ -302,23 +317,14 @@ fn a_connection_that_brought_something_before_it_was_cut_is_replaced_at_once() {
 
 /// Two connections that could be faster, and the newcomer for the first works or not.
 fn outgrown(works: bool) {
-    let mut course = Course::begin(Found::Nothing, |request| request.options.min_split = 1 << 20);
-    let first = course.asked()[0].segment;
-    let length = 100 << 20;
-    let fields = [("content-length", "104857600"), ("accept-ranges", "bytes"), ("etag", "\"a\"")];
-    course.answer(first, 200, &fields);
-    course.tell(Input::Prepared);
-    let second = course.asked()[0].clone();
-    let (start, end) = second.range.map(|(start, end)| (start, end.unwrap())).unwrap();
-    let range = format!("bytes {start}-{}/{length}", end - 1);
-    course.answer(second.segment, 206, &[("content-range", &range), ("etag", "\"a\"")]);
+    let (mut course, first, second, start) = two_at_work();
     let count = |segment, pos, received, outgrown| Count { segment, pos, received, limited: true, outgrown };
     let dropped = |course: &Course| {
         let drops = course.actions.iter().filter(|a| matches!(a, Action::Drop { .. })).count();
         (drops, course.asked().first().cloned())
     };
     let at = 1 << 16;
-    let slow = |outgrown| [count(first, at, at, outgrown), count(second.segment, start + at, at, outgrown)];
+    let slow = |outgrown| [count(first, at, at, outgrown), count(second, start + at, at, outgrown)];
     let tick = |course: &mut Course, millis, counts: &[Count]| {
         course.now += Duration::from_millis(millis);
         course.tell(Input::Tick { counts, disk_blocked: false });
@@ -329,13 +335,12 @@ fn outgrown(works: bool) {
     // It goes on from where the other stopped.
     let (drops, asked) = dropped(&course);
     let newcomer = asked.unwrap();
-    let (from, to) = newcomer.range.map(|(from, to)| (from, to.unwrap())).unwrap();
+    let from = newcomer.range.unwrap().0;
     assert_eq!((drops, from), (1, at));
     // As long as nobody knows whether that works, the other stays.
     tick(&mut course, 100, &slow(true)[1..]);
     assert_eq!(dropped(&course).0, 0);
-    let range = format!("bytes {from}-{}/{length}", to - 1);
-    course.answer(newcomer.segment, 206, &[("content-range", &range), ("etag", "\"a\"")]);
+    assert_eq!(course.answer_part(&newcomer), from);
     let fine = |more| count(newcomer.segment, from + more, more, false);
     tick(&mut course, 100, &[slow(true)[1], fine(at)]);
     assert_eq!(dropped(&course).0, 0);
@@ -347,7 +352,7 @@ fn outgrown(works: bool) {
         course.breaks(newcomer.segment, from + at);
         for _ in 0..100 {
             tick(&mut course, 1000, &slow(true)[1..]);
-            let gone = course.actions.contains(&Action::Drop { segment: second.segment });
+            let gone = course.actions.contains(&Action::Drop { segment: second });
             assert!(!gone, "the last one that delivers");
         }
     }
