@@ -17,6 +17,9 @@ pub(crate) const UNCHECKED: u64 = 16 * MIB;
 /// The most bytes that are written between two looks at the free space.
 const STEP: u64 = 64 * MIB;
 
+/// What is written in other places takes a page of 4 KiB for each that is begun: of 64 connections at most.
+const BEGUN: u64 = 64 * 4096;
+
 /// Less than this is not worth another look.
 const LEAST: u64 = MIB;
 
@@ -52,7 +55,7 @@ impl Room {
 
     /// How many bytes may be written before the next look; `None` when the reserve is all that is left.
     pub(crate) fn grant(self) -> Option<u64> {
-        Some(self.spare().min(STEP)).filter(|bytes| *bytes >= LEAST)
+        Some(self.spare().saturating_sub(BEGUN).min(STEP)).filter(|bytes| *bytes >= LEAST)
     }
 
     /// Whether there is so much room again that going on is worth it: more than one look's worth, or it
@@ -86,11 +89,11 @@ mod tests {
     fn what_is_granted_never_reaches_into_the_reserve() {
         let total = 40 * MIB;
         for (free, grant, worth) in [
-            (40 * MIB, Some(36 * MIB), true),
-            (8 * MIB, Some(4 * MIB), true),
-            (8 * MIB - 1, Some(4 * MIB - 1), false),
-            (5 * MIB, Some(MIB), false),
-            (5 * MIB - 1, None, false),
+            (40 * MIB, Some(36 * MIB - BEGUN), true),
+            (8 * MIB, Some(4 * MIB - BEGUN), true),
+            (8 * MIB - 1, Some(4 * MIB - BEGUN - 1), false),
+            (5 * MIB + BEGUN, Some(MIB), false),
+            (5 * MIB + BEGUN - 1, None, false),
             (0, None, false),
         ] {
             let room = Room { total, free };
