@@ -21,6 +21,7 @@ use crate::syncs::SharedSyncs;
 use crate::target::{StreamTarget, Target};
 use crate::verify;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io::Write;
@@ -58,8 +59,14 @@ pub(crate) struct Download {
     pub(crate) halt: Arc<Halt>,
     /// Its place among those that run, until its outcome is told.
     pub(crate) place: Option<Place>,
+    /// How often the part was lent to the control thread and not released yet.
+    pub(crate) out: Cell<u32>,
     /// What fetches were lent and may not have returned yet.
     pub(crate) lent: RefCell<Vec<Returned>>,
+    /// What was heard while something else was waited for.
+    pub(crate) unheard: RefCell<VecDeque<ToCold>>,
+    /// The control thread has let go of everything.
+    pub(crate) is_free: Cell<bool>,
     /// Bytes that were told to be kept.
     pub(crate) kept: Cell<u64>,
     /// Whom to ask for what it lacks.
@@ -145,14 +152,36 @@ impl Download {
     /// Waits until nothing of this download is in other hands, so that its part is closed and another may
     /// have it. What they held is closed here, where a disk may be waited for.
     async fn let_go(&self) {
-        self.answer(FromCold::Over);
-        loop {
-            match self.hear().await {
-                Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
-                Some(ToCold::Freed) | None => break,
-                Some(_) => {}
+        if !self.is_free.replace(true) {
+            self.answer(FromCold::Over);
+            loop {
+                match self.hear().await {
+                    Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
+                    Some(ToCold::Freed) | None => break,
+                    Some(_) => {}
+                }
             }
         }
+        self.wait_for_fetches().await;
+    }
+
+    /// Waits until the part is here alone, as it must be before anything of it is decided.
+    async fn recall(&self) {
+        let mut unheard = VecDeque::new();
+        while self.out.get() > 0 {
+            match self.hear().await {
+                Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
+                Some(message) => unheard.push_back(message),
+                None => break,
+            }
+        }
+        // All that was unheard before was heard again meanwhile, if anything was.
+        unheard.append(&mut self.unheard.borrow_mut());
+        self.unheard.replace(unheard);
+        self.wait_for_fetches().await;
+    }
+
+    async fn wait_for_fetches(&self) {
         let lent = self.lent.take();
         for returned in lent {
             returned.wait().await;
@@ -160,6 +189,9 @@ impl Download {
     }
 
     fn take_back(&self, target: Target, returned: Option<Returned>) {
+        if matches!(target, Target::Part { .. }) {
+            self.out.set(self.out.get().saturating_sub(1));
+        }
         drop(target);
         self.lent.borrow_mut().extend(returned);
     }
@@ -221,6 +253,7 @@ impl Download {
         file.disk = Disk::FileSystem(disk);
         file.start();
         let outcome = file.follow().await;
+        self.let_go().await;
         file.close(outcome).await
     }
 
@@ -299,7 +332,7 @@ impl Download {
                             None => {}
                         }
                     }
-                    self.answer(FromCold::Verified(Verified::Right));
+                    self.answer(FromCold::Verified { verified: Verified::Right, target: None });
                     return Ok(EventKind::Completed { path: None, length, proof, already: false, received });
                 }
                 Wish::GiveUp(failure) => {
@@ -377,7 +410,7 @@ impl Download {
     }
 
     fn begin(&self, request: Request, found: Found, target: Target, disk: Disk) {
-        self.start(Start { id: self.id, request, found, borrowed: false, target, disk });
+        self.start(Start { id: self.id, request, found, borrowed: false, target, disk, doubts: 0 });
     }
 
     fn start(&self, start: Start) {
@@ -465,6 +498,9 @@ impl Download {
 
     /// The next message, waiting for it; `None` when there will be none.
     async fn hear(&self) -> Option<ToCold> {
+        if let Some(message) = self.unheard.borrow_mut().pop_front() {
+            return Some(message);
+        }
         poll_fn(|cx| self.from_control.borrow_mut().poll_recv(cx)).await
     }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidegate_core::message::{Limits, Phase, Progress, Snapshot};
-use tidegate_core::transfer::{Action, Count, End, Input, Order, Transfer};
+use tidegate_core::transfer::{Action, Count, End, Input, Order, Transfer, Verified};
 use tidegate_core::{Code, DownloadId, Failure, Remedy, SegmentId};
 
 /// How often running fetches are looked at.
@@ -218,11 +218,11 @@ impl Control {
     }
 
     fn start(&mut self, start: Start, now: Instant) {
-        let Start { id, mut request, found, borrowed, target, disk } = start;
+        let Start { id, mut request, found, borrowed, target, disk, doubts } = start;
         let Some(running) = self.downloads.get_mut(&id).filter(|r| !r.leaving) else { return };
         // Another attempt of the same download: what the one before used is returned first.
         running.cool();
-        if matches!(target, Target::Stream(_) | Target::Nowhere) {
+        if !matches!(disk, Disk::FileSystem(_)) {
             // In order means one answer after the other.
             request.options.connections = 1;
         }
@@ -253,10 +253,10 @@ impl Control {
         let transfer = Transfer::new(id, request, found, self.seed, now);
         let transfer = match &target {
             Target::Stream(_) => transfer.going_out(),
-            Target::Part { .. } if borrowed => transfer.borrowing(),
+            _ if borrowed => transfer.borrowing(),
             Target::Part { .. } | Target::Nowhere => transfer,
         };
-        running.hot = Some(Hot::new(transfer, target, disk));
+        running.hot = Some(Hot::new(transfer, target, disk, doubts));
         self.unshared = true;
         if running.paused {
             self.hand(id, Input::Pause, now);
@@ -289,18 +289,25 @@ impl Control {
         let late = self.downloads.get(&id).is_none_or(|running| running.turn != turn);
         match input {
             FromCold::Prepared { target } => {
-                if let (Some(target), Some(running)) = (target, self.downloads.get_mut(&id))
-                    && let Some(hot) = &mut running.hot
-                {
-                    let before = std::mem::replace(&mut hot.target, target);
-                    running.send(ToCold::Release { target: before, returned: None });
-                }
+                self.borrow(id, target, late);
                 if !late {
                     self.hand(id, Input::Prepared, now);
                 }
             }
-            FromCold::Verified(_) | FromCold::MachineReady if late => {}
-            FromCold::Verified(verified) => self.hand(id, Input::Verified(verified), now),
+            FromCold::Verified { verified, target } => {
+                let right = verified == Verified::Right;
+                self.borrow(id, target, late);
+                if !late {
+                    self.hand(id, Input::Verified(verified), now);
+                }
+                if right && let Some(running) = self.downloads.get_mut(&id) {
+                    // It has its name: no order concerns it any more.
+                    running.leaving = true;
+                    running.cool();
+                    self.unshared = true;
+                }
+            }
+            FromCold::MachineReady if late => {}
             FromCold::MachineReady => self.hand(id, Input::MachineReady, now),
             FromCold::Over => {
                 if let Some(running) = self.downloads.get_mut(&id) {
@@ -313,6 +320,15 @@ impl Control {
                 self.limiter.set_download_limit(id, None);
                 self.end_idle_disks();
             }
+        }
+    }
+
+    /// Takes the part that a cold side lends, or gives it back where it is not wanted any more.
+    fn borrow(&mut self, id: DownloadId, target: Option<Target>, late: bool) {
+        let (Some(running), Some(target)) = (self.downloads.get_mut(&id), target) else { return };
+        match running.hot.as_mut().filter(|_| !late) {
+            Some(hot) => hot.borrow(target),
+            None => running.send(ToCold::Release { target, returned: None }),
         }
     }
 
@@ -384,14 +400,14 @@ impl Control {
             Action::Fetch(order) => self.launch(id, order, false),
             Action::Accept { segment, body } => {
                 let Some(hot) = self.hot(id) else { return };
-                let target = hot.target.clone();
+                let (target, loan) = (hot.target.clone(), hot.loan.clone());
                 let version = target.version();
                 let Some(live) = hot.fetches.get_mut(&segment) else { return };
                 live.accepted = true;
                 live.cell.pos.store(body.offset, Ordering::Relaxed);
                 live.cell.end.store(body.end, Ordering::Relaxed);
                 if let Some(verdict) = live.verdict.take() {
-                    let _ = verdict.send(Verdict::Accept { body, target, version });
+                    let _ = verdict.send(Verdict::Accept { body, target, version, loan });
                 }
             }
             Action::Drop { segment } => self.drop_fetch(id, segment),
@@ -401,15 +417,17 @@ impl Control {
                 }
             }
             Action::Prepare(preparation) => {
-                let doubts = self.hot(id).map_or(0, |hot| hot.target.doubts());
+                let doubts = self.hot(id).map_or(0, Hot::doubts);
+                self.release(id);
                 self.ask(id, ToCold::Prepare { preparation, doubts });
             }
             Action::Learned(identity) => {
-                let doubts = self.hot(id).map_or(0, |hot| hot.target.doubts());
+                let doubts = self.hot(id).map_or(0, Hot::doubts);
                 self.tell(id, ToCold::Learned { identity, doubts });
             }
             Action::Verify { identity, digests, proof } => {
                 let received = self.hot(id).map_or(0, |hot| hot.transfer.received());
+                self.release(id);
                 self.ask(id, ToCold::Verify { identity, digests, proof, received });
             }
             Action::Tell(kind) => self.tell(id, ToCold::Tell(kind)),
@@ -423,8 +441,16 @@ impl Control {
                 if let Some(hot) = self.hot(id) {
                     hot.gave_up = true;
                 }
+                self.release(id);
                 self.tell(id, ToCold::GiveUp(failure));
             }
+        }
+    }
+
+    /// Lets the cold side have the part. No fetch has it any more, or only to end.
+    fn release(&mut self, id: DownloadId) {
+        if let Some(running) = self.downloads.get_mut(&id) {
+            running.release();
         }
     }
 
@@ -459,7 +485,6 @@ impl Control {
             cell: Arc::clone(&cell),
             granted: Arc::clone(&hot.granted),
             report: Arc::clone(&self.report),
-            _loan: hot.loan.clone(),
         };
         let task = data.runtime.spawn(fetch::run(job, Arc::clone(&data.shared)));
         let live = Live {

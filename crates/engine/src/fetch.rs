@@ -88,7 +88,7 @@ pub(crate) enum Report {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// Take the body.
-    Accept { body: BodyPlan, target: Target, version: Option<Version> },
+    Accept { body: BodyPlan, target: Target, version: Option<Version>, loan: Loan },
     /// It is not wanted.
     Drop,
 }
@@ -118,8 +118,6 @@ pub(crate) struct Job {
     /// not found to be room for the whole.
     pub(crate) granted: Arc<AtomicU64>,
     pub(crate) report: Arc<Reporter>,
-    /// Held until the target is no longer used, and therefore dropped after it.
-    pub(crate) _loan: Loan,
 }
 
 impl Job {
@@ -270,7 +268,7 @@ async fn fetch(job: &Job, shared: &Shared, kept: &mut Option<Kept>) -> Result<Op
     }
     let drains = !limit.is_limited();
     let mut leftover = buffer.into_leftover();
-    let Verdict::Accept { body: plan, target, version } = verdict else {
+    let Verdict::Accept { body: plan, target, version, loan: _loan } = verdict else {
         // Whatever is wrong with the rest of it, it is not wanted, and nobody is to hear of it.
         if body.compact(&mut leftover).is_ok_and(|step| step.consumed == leftover.len()) {
             *kept = Some(Kept { connection, endpoint, body, drains });
@@ -873,7 +871,6 @@ mod tests {
             cell: Arc::new(Cell::new(0)),
             granted: Arc::default(),
             report: Arc::new(Box::new(|_, _| {})),
-            _loan: crate::loan::lend().0,
         };
         let target = Target::Part { part: Arc::clone(&part), path: Arc::new(landing.part_path()) };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

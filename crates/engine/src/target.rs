@@ -99,14 +99,6 @@ impl Target {
         }
     }
 
-    /// How often there was a doubt so far.
-    pub(crate) fn doubts(&self) -> u64 {
-        match self {
-            Self::Part { part, .. } => part.doubts(),
-            Self::Stream(_) | Self::Nowhere => 0,
-        }
-    }
-
     /// The disk that the bytes go to; `None` where there is none, or it does not tell.
     pub(crate) fn room(&self) -> Option<Room> {
         match self {

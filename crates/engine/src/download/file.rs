@@ -202,6 +202,7 @@ impl<'a> FileSide<'a> {
                     self.download.tell(EventKind::Paused { have: self.have() }).await;
                 }
                 Wish::End => {
+                    self.download.recall().await;
                     self.make_durable().await?;
                     return Err(Ending::Stopped);
                 }
@@ -222,6 +223,7 @@ impl<'a> FileSide<'a> {
         let Some(request) = self.download.help(&failure, &mut self.asked).await else {
             return Err(failure.into());
         };
+        self.download.recall().await;
         if self.ready {
             let part = self.landing.part();
             self.found = Found::Recorded { identity: part.identity(), spans: part.have() };
@@ -233,8 +235,15 @@ impl<'a> FileSide<'a> {
 
     pub(super) fn start(&self) {
         let request = self.request.clone();
-        let (id, found, target, disk) = (self.download.id, self.found.clone(), self.target(), self.disk);
-        self.download.start(Start { id, request, found, borrowed: self.is_borrowed(), target, disk });
+        let (id, found, disk) = (self.download.id, self.found.clone(), self.disk);
+        let (borrowed, doubts) = (self.is_borrowed(), self.landing.part().doubts());
+        self.download.start(Start { id, request, found, borrowed, target: Target::Nowhere, disk, doubts });
+    }
+
+    /// The part, lent to the control thread until it releases it.
+    fn lend(&self) -> Option<Target> {
+        self.download.out.set(self.download.out.get() + 1);
+        Some(self.target())
     }
 
     /// Whether the part is another link's, and not proved to be of this file.
@@ -247,6 +256,7 @@ impl<'a> FileSide<'a> {
         let Preparation { identity, restart, disposition, content_type, url, resumable, unproved, .. } =
             preparation;
         let download = self.download;
+        download.recall().await;
         let name = match (self.explicit_name, self.part_name.file_name()) {
             (true, Some(name)) => name.to_owned(),
             _ => SafeName::choose(disposition.as_deref(), download.url(), url, Portability::default())
@@ -261,7 +271,7 @@ impl<'a> FileSide<'a> {
             } else if *unproved {
                 // Only read until it is known that they are of this file too.
                 download.tell_identified(&preparation.identity, url, *resumable, content_type.as_ref()).await;
-                download.answer(FromCold::Prepared { target: Some(self.target()) });
+                download.answer(FromCold::Prepared { target: self.lend() });
                 return Ok(None);
             }
         }
@@ -325,7 +335,7 @@ impl<'a> FileSide<'a> {
         download.tell(EventKind::Named { path: folder.with_file_name(&name) }).await;
         self.final_name = Some(name);
         self.found = Found::Nothing;
-        download.answer(FromCold::Prepared { target: Some(self.target()) });
+        download.answer(FromCold::Prepared { target: self.lend() });
         Ok(None)
     }
 
@@ -392,6 +402,7 @@ impl<'a> FileSide<'a> {
         proof: Proof,
         received: u64,
     ) -> Result<Option<EventKind>, Ending> {
+        self.download.recall().await;
         let request = &self.download.request;
         let length = identity.length.unwrap_or_else(|| self.have());
         let mut digests = request.digests.clone();
@@ -404,7 +415,7 @@ impl<'a> FileSide<'a> {
             match self.landing.with(quick, check).await? {
                 Verified::Right => {}
                 wrong => {
-                    self.download.answer(FromCold::Verified(wrong));
+                    self.download.answer(FromCold::Verified { verified: wrong, target: self.lend() });
                     return Ok(None);
                 }
             }
@@ -417,7 +428,9 @@ impl<'a> FileSide<'a> {
             let publish = move |landing: &mut Landing| landing.publish(&name, length, &options);
             match self.landing.with(quick, publish).await {
                 Ok(published) => {
-                    self.download.answer(FromCold::Verified(Verified::Right));
+                    self.download.answer(FromCold::Verified { verified: Verified::Right, target: None });
+                    // Nobody has anything of it any more.
+                    self.download.is_free.set(true);
                     return Ok(Some(self.published(published, length, proof, false, received).await));
                 }
                 Err(failure) => {
@@ -485,6 +498,7 @@ impl<'a> FileSide<'a> {
                     return Ok(Stopped::Paused);
                 }
                 Wish::End => {
+                    self.download.recall().await;
                     self.make_durable().await?;
                     return Err(Ending::Stopped);
                 }

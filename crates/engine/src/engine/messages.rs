@@ -98,9 +98,12 @@ pub(crate) struct Start {
     pub(crate) found: Found,
     /// What was found lies in the part of another link.
     pub(crate) borrowed: bool,
+    /// Where bytes go in order. A part is lent later, when it was prepared.
     pub(crate) target: Target,
     /// Where its bytes go.
     pub(crate) disk: Disk,
+    /// How often its part was doubted so far.
+    pub(crate) doubts: u64,
 }
 
 /// What a cold side is told.
@@ -130,8 +133,9 @@ pub(crate) enum ToCold {
     Cancel,
     /// Save and go.
     End,
-    /// No longer used here. Letting go of a file may wait for its disk, so the cold side does that, and
-    /// waits until every fetch has returned it.
+    /// The target is not used here any more. Comes before each question about a part, since whoever
+    /// answers it must have the part alone. Letting go of a file may wait for its disk, so the cold side
+    /// does that, and waits until every fetch has returned it.
     Release {
         target: Target,
         returned: Option<Returned>,
@@ -142,11 +146,15 @@ pub(crate) enum ToCold {
 
 /// What a cold side answers.
 pub(crate) enum FromCold {
-    /// With another target than before, if the part is another now.
+    /// With the part, where there is one.
     Prepared {
         target: Option<Target>,
     },
-    Verified(Verified),
+    /// With the part, unless all is well and nobody is to have it any more.
+    Verified {
+        verified: Verified,
+        target: Option<Target>,
+    },
     MachineReady,
     /// It has come to its outcome, which is told when everything was let go of.
     Over,

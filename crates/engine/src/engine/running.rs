@@ -7,7 +7,7 @@ use crate::loan::{Loan, Returned, lend};
 use crate::target::Target;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tidegate_core::message::{EventKind, Phase, Progress};
 use tidegate_core::transfer::{Order, Transfer};
@@ -38,7 +38,10 @@ pub(super) struct Running {
 /// A download that moves bytes.
 pub(super) struct Hot {
     pub(super) transfer: Transfer,
+    /// A part only between [`Hot::borrow`] and [`Running::release`].
     pub(super) target: Target,
+    /// How often the part was doubted, when it was last here.
+    pub(super) doubts: u64,
     /// Held by each fetch for as long as it may use the target.
     pub(super) loan: Loan,
     returned: Option<Returned>,
@@ -131,11 +134,19 @@ impl Running {
         let mut last = Progress::new(hot.transfer.id());
         hot.tell_progress(&mut last, Instant::now());
         self.last = Some(Progress { speed: 0, left: None, connections: 0, segments: Vec::new(), ..last });
-        let target = hot.target.clone();
-        // Nobody else wants a stream; whoever reads it may keep a fetch in its write for ever.
-        let returned = hot.returned.take().filter(|_| matches!(target, Target::Part { .. }));
+        let release = hot.let_go();
         drop(hot);
-        self.send(ToCold::Release { target, returned });
+        if let Some(release) = release {
+            self.send(release);
+        }
+    }
+
+    /// Lets the cold side have the part.
+    pub(super) fn release(&mut self) {
+        let part = |hot: &&mut Hot| matches!(hot.target, Target::Part { .. });
+        if let Some(release) = self.hot.as_mut().filter(part).and_then(Hot::let_go) {
+            self.send(release);
+        }
     }
 
     pub(super) fn flush(&mut self) {
@@ -164,13 +175,14 @@ impl Running {
 }
 
 impl Hot {
-    pub(super) fn new(transfer: Transfer, target: Target, disk: Disk) -> Self {
+    pub(super) fn new(transfer: Transfer, target: Target, disk: Disk, doubts: u64) -> Self {
         let (loan, returned) = lend();
         let host = (transfer.url().clone(), Hosts::key(transfer.url()).into());
         let granted = Arc::new(AtomicU64::new(target.unlooked()));
         Self {
             transfer,
             target,
+            doubts,
             loan,
             returned: Some(returned),
             host,
@@ -179,6 +191,37 @@ impl Hot {
             allowed: usize::MAX,
             granted,
             fetches: BTreeMap::new(),
+        }
+    }
+
+    /// Takes what the cold side lends.
+    pub(super) fn borrow(&mut self, target: Target) {
+        self.granted.store(target.unlooked(), Ordering::Relaxed);
+        self.target = target;
+        let (loan, returned) = lend();
+        (self.loan, self.returned) = (loan, Some(returned));
+    }
+
+    /// How often the part was doubted.
+    pub(super) fn doubts(&mut self) -> u64 {
+        if let Target::Part { part, .. } = &self.target {
+            self.doubts = part.doubts();
+        }
+        self.doubts
+    }
+
+    /// What tells the cold side that the target is not used here any more.
+    fn let_go(&mut self) -> Option<ToCold> {
+        let _ = self.doubts();
+        let target = std::mem::replace(&mut self.target, Target::Nowhere);
+        // It comes back when the last fetch drops its loan.
+        (self.loan, _) = lend();
+        let returned = self.returned.take();
+        match target {
+            Target::Part { .. } => Some(ToCold::Release { target, returned }),
+            // Nobody else wants a stream; whoever reads it may keep a fetch in its write for ever.
+            Target::Stream(_) => Some(ToCold::Release { target, returned: None }),
+            Target::Nowhere => None,
         }
     }
 
