@@ -36,6 +36,9 @@ pub const MAX_SPANS: usize = 4096;
 /// How many bytes at the start of a slot must be overwritten with zeros to make it no slot at all.
 pub const VOID_LEN: usize = HEAD;
 
+/// No counter comes as far as this by counting, and whoever goes on from here can go on counting.
+const MOST_COUNTED: u64 = 1 << 62;
+
 const MAGIC: &[u8; 8] = b"tidegate";
 const VERSION: u16 = 1;
 const HEAD: usize = 32;
@@ -391,6 +394,9 @@ fn decode_slot(bytes: &[u8], slot: Slot) -> Result<Option<Record>, CheckpointErr
         let sequence = u64::from_le_bytes(fields.array()?);
         let generation = u64::from_le_bytes(fields.array()?);
         if kind != slot.kind() || zero != 0 || body_len > rest.len() {
+            return None;
+        }
+        if sequence.max(generation) > MOST_COUNTED {
             return None;
         }
         let (body, after) = rest.split_at(body_len);

@@ -97,11 +97,18 @@ pub trait Disk: Send + Sync {
 #[derive(Debug)]
 pub struct OsDisk {
     part: File,
-    part_name: OsString,
     checkpoint: OnceLock<File>,
-    checkpoint_name: OsString,
+    /// `None` in a process that was only given the descriptors.
+    names: Option<Names>,
+    /// Asked for when it first matters.
+    file_system: OnceLock<FileSystem>,
+}
+
+#[derive(Debug)]
+struct Names {
     dir: Arc<OwnedFd>,
-    file_system: FileSystem,
+    part: OsString,
+    checkpoint: OsString,
 }
 
 impl OsDisk {
@@ -113,13 +120,41 @@ impl OsDisk {
         checkpoint: Option<File>,
         checkpoint_name: OsString,
     ) -> Self {
-        let file_system = FileSystem::of(&part);
-        let held = OnceLock::new();
-        if let Some(file) = checkpoint {
-            // A new cell is empty.
-            let _ = held.set(file);
-        }
-        Self { part, part_name, checkpoint: held, checkpoint_name, dir, file_system }
+        Self::held(part, checkpoint, Some(Names { dir, part: part_name, checkpoint: checkpoint_name }))
+    }
+
+    /// Descriptors without names. Whoever gave them has the names, makes what must be made, and syncs them.
+    pub fn received(part: File, checkpoint: Option<File>) -> Self {
+        Self::held(part, checkpoint, None)
+    }
+
+    fn held(part: File, checkpoint: Option<File>, names: Option<Names>) -> Self {
+        let checkpoint = checkpoint.map_or_else(OnceLock::new, OnceLock::from);
+        Self { part, checkpoint, names, file_system: OnceLock::new() }
+    }
+
+    fn file_system(&self) -> FileSystem {
+        *self.file_system.get_or_init(|| FileSystem::of(&self.part))
+    }
+
+    /// Both files once more, for another process to write: what that does to its descriptors (their locks,
+    /// their modes) concerns these here in nothing, and it is known when it has closed them.
+    ///
+    /// # Errors
+    /// As [`OsDisk::reopen_read_only`].
+    pub fn reopen(&self) -> io::Result<(File, Option<File>)> {
+        let Some(names) = &self.names else { return Err(io::ErrorKind::Unsupported.into()) };
+        let part = names.open(&names.part, OFlags::RDWR, &self.part)?;
+        let checkpoint = self.checkpoint.get();
+        let checkpoint =
+            checkpoint.map(|held| names.open(&names.checkpoint, OFlags::RDWR, held)).transpose()?;
+        Ok((part, checkpoint))
+    }
+
+    /// Whether nobody else has the part open, in any process: to be asked when no other descriptor of this
+    /// process leads to it. `None` where that cannot be found out.
+    pub fn is_here_alone(&self) -> Option<bool> {
+        sys::is_open_here_alone(&self.part)
     }
 
     /// The part's descriptor, for moving bytes into it without a copy.
@@ -140,8 +175,9 @@ impl OsDisk {
     /// # Errors
     /// Those of `fstat`; a name that is gone is `Ok(false)`.
     pub fn part_is_in_place(&self) -> io::Result<bool> {
+        let Some(names) = &self.names else { return Err(io::ErrorKind::Unsupported.into()) };
         let held = rustix::fs::fstat(&self.part)?;
-        match rustix::fs::statat(&*self.dir, &self.part_name, AtFlags::SYMLINK_NOFOLLOW) {
+        match rustix::fs::statat(&*names.dir, &names.part, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(named) => Ok((named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)),
             Err(rustix::io::Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
@@ -153,13 +189,8 @@ impl OsDisk {
     /// # Errors
     /// Those of `openat`; `NotFound` if the name leads to another file by now.
     pub fn reopen_read_only(&self) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat(&*self.dir, &self.part_name, flags, Mode::empty())?);
-        let (held, named) = (rustix::fs::fstat(&self.part)?, rustix::fs::fstat(&file)?);
-        if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        Ok(file)
+        let Some(names) = &self.names else { return Err(io::ErrorKind::Unsupported.into()) };
+        names.open(&names.part, OFlags::RDONLY, &self.part)
     }
 
     fn file(&self, target: Target) -> io::Result<&File> {
@@ -170,10 +201,27 @@ impl OsDisk {
     }
 }
 
+impl Names {
+    /// Opens a file of this directory if it is the one that is held.
+    fn open(&self, name: &OsString, access: OFlags, held: &File) -> io::Result<File> {
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&*self.dir, name, flags, Mode::empty())?);
+        let (held, named) = (rustix::fs::fstat(held)?, rustix::fs::fstat(&file)?);
+        if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(file)
+    }
+}
+
 impl Drop for OsDisk {
     /// Gives the part's lock back at once. It would go when the last copy of the descriptor is closed, but
     /// a process that is being started elsewhere in this program has copies of all until it execs.
     fn drop(&mut self) {
+        if self.names.is_none() {
+            // The lock is held by whoever has the names.
+            return;
+        }
         let _ = rustix::fs::flock(&self.part, rustix::fs::FlockOperation::Unlock);
     }
 }
@@ -202,7 +250,9 @@ impl Disk for OsDisk {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        match rustix::fs::fsync(&*self.dir) {
+        // Whoever gave the descriptors had synced the names before.
+        let Some(names) = &self.names else { return Ok(()) };
+        match rustix::fs::fsync(&*names.dir) {
             // Some file systems have no such thing as a directory to sync.
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
@@ -225,11 +275,12 @@ impl Disk for OsDisk {
         if self.has_checkpoint() {
             return Ok(());
         }
+        let Some(names) = &self.names else { return Err(io::ErrorKind::Unsupported.into()) };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // It tells where a file comes from, which is nobody else's business.
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = File::from(rustix::fs::openat(&*self.dir, &self.checkpoint_name, flags, mode)?);
-        if self.file_system.reserves_at_once() {
+        let file = File::from(rustix::fs::openat(&*names.dir, &names.checkpoint, flags, mode)?);
+        if self.file_system().reserves_at_once() {
             // The first page of each slot has its room from now on, so that progress can be recorded on
             // a full disk too. Where that fails, the write itself will tell.
             for slot in Slot::ALL {
@@ -245,10 +296,10 @@ impl Disk for OsDisk {
         if how == Preallocate::None || length == 0 {
             return Ok(());
         }
-        if self.file_system.is_memory() {
+        if self.file_system().is_memory() {
             return if self.part_len()? < length { self.part.set_len(length) } else { Ok(()) };
         }
-        if !self.file_system.reserves_at_once() {
+        if !self.file_system().reserves_at_once() {
             return Ok(());
         }
         let before = self.part_len()?;
@@ -270,6 +321,6 @@ impl Disk for OsDisk {
     }
 
     fn refuses_at_once(&self) -> bool {
-        self.file_system.refuses_at_once()
+        self.file_system().refuses_at_once()
     }
 }

@@ -21,7 +21,10 @@
 //! report of such an error and its next system call cannot leave that note. Then only a failing disk and
 //! a kill in the same microseconds can make W say too much.)
 
+mod lending;
 mod record;
+
+pub use lending::State;
 
 use crate::disk::{Disk, OsDisk, Target};
 use crate::target::Here;

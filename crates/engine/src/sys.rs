@@ -1,6 +1,6 @@
 //! What this crate asks of Linux beyond the standard library, and the only unsafe code in it.
 
-#![allow(unsafe_code, reason = "three calls that have no safe wrapper; each says why it is sound")]
+#![allow(unsafe_code, reason = "calls that have no safe wrapper; each says why it is sound")]
 
 use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::File;
@@ -98,6 +98,33 @@ pub fn wake_at(socket: impl AsFd, bytes: u64) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Which signal a lease that is broken sends: `fcntl` of Linux, which `libc` does not name.
+const F_SETSIG: libc::c_int = 10;
+
+/// Whether an open file is the only one of its inode, in any process: the kernel gives a lease for writing to
+/// nobody else. The lease is given back at once. `None` where there are no leases, or not for us.
+pub fn is_open_here_alone(file: impl AsFd) -> Option<bool> {
+    let control = |command: libc::c_int, argument: libc::c_int| {
+        // SAFETY: three integers, no pointers; the descriptor is borrowed, so it is open for the whole call.
+        match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, argument) } {
+            -1 => Err(io::Error::last_os_error().raw_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // Somebody who opens the file just then breaks the lease, and this process is sent a signal. The usual one
+    // (SIGIO) would end it; this one does nothing unless somebody wants it.
+    control(F_SETSIG, libc::SIGURG).ok()?;
+    match control(libc::F_SETLEASE, libc::F_WRLCK) {
+        Ok(()) => {
+            // It cannot fail: there is one.
+            let _ = control(libc::F_SETLEASE, libc::F_UNLCK);
+            Some(true)
+        }
+        Err(Some(libc::EAGAIN | libc::EBUSY)) => Some(false),
+        Err(_) => None,
+    }
+}
+
 /// What kind of file system a file is on, as far as it matters here.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileSystem {
@@ -165,6 +192,20 @@ impl FileSystem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_anybody_else_has_open_is_not_here_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        assert_eq!(is_open_here_alone(&file), Some(true));
+        let other = File::options().write(true).open(&path).unwrap();
+        assert_eq!(is_open_here_alone(&file), Some(false));
+        drop(other);
+        let copy = file.try_clone().unwrap();
+        drop(file);
+        assert_eq!(is_open_here_alone(&copy), Some(true));
+    }
 
     #[test]
     fn a_file_has_the_same_surroundings_until_it_is_another_file() {
