@@ -21,6 +21,7 @@
 
 use crate::span::{Span, SpanSet};
 use crate::validator::{EntityTag, Identity};
+use serde::{Deserialize, Serialize};
 use url::Url;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -47,7 +48,8 @@ const MAX_ETAG: usize = 1024;
 const MAX_NAME: usize = 255;
 
 /// One of the four places in the file.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Slot {
     /// The first durable slot.
     D0,
@@ -97,11 +99,31 @@ impl Slot {
 
 /// What is remembered of the URL that a part belongs to. Holds no credentials, and of the query, where
 /// signed links carry their secret, only a hash.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenKey")]
 pub struct RequestKey {
     link: String,
     link_hash: u128,
     url_hash: u128,
+}
+
+/// A key as it is written down.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenKey {
+    link: String,
+    link_hash: u128,
+    url_hash: u128,
+}
+
+impl TryFrom<WrittenKey> for RequestKey {
+    type Error = &'static str;
+    fn try_from(WrittenKey { link, link_hash, url_hash }: WrittenKey) -> Result<Self, &'static str> {
+        if link.len() > MAX_LINK {
+            return Err("the link of a key is too long");
+        }
+        Ok(Self { link, link_hash, url_hash })
+    }
 }
 
 /// How two requests compare.
@@ -153,7 +175,8 @@ impl RequestKey {
 
 /// Where and when a part file is, as far as it tells whether the page cache that took the writes is the
 /// one that answers reads now.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Surroundings {
     /// The kernel's boot id, if it tells.
     pub boot: Option<u128>,
@@ -183,7 +206,8 @@ impl Surroundings {
 }
 
 /// Everything in a slot but its spans and counters.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct About {
     /// The request that the part belongs to.
     pub key: RequestKey,
@@ -197,7 +221,8 @@ pub struct About {
 }
 
 /// One slot, decoded.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Record {
     /// Goes up with every slot written, over all four.
     pub sequence: u64,

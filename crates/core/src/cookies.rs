@@ -23,6 +23,7 @@ mod date;
 mod domain;
 mod netscape;
 mod set_cookie;
+mod written;
 
 pub use netscape::{FromNetscape, MAX_FILE_BYTES};
 
@@ -290,7 +291,7 @@ pub enum CookieError {
     /// No name before an equals sign.
     #[error("the cookie has no name")]
     NoName,
-    /// Name and value are longer than [`MAX_COOKIE`].
+    /// Name and value, or the path, are longer than [`MAX_COOKIE`].
     #[error("the cookie is longer than {MAX_COOKIE} bytes")]
     TooLong,
     /// Bytes that are not UTF-8, or control characters.

@@ -76,6 +76,7 @@ impl FromStr for Algorithm {
 
 /// A digest of known algorithm and right length.
 #[derive(Clone, Eq, Hash, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Digest {
     algorithm: Algorithm,
     bytes: Vec<u8>,
@@ -118,6 +119,19 @@ impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}=", self.algorithm)?;
         self.bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = DigestError;
+    fn try_from(text: String) -> Result<Self, DigestError> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
     }
 }
 
@@ -165,11 +179,32 @@ pub enum DigestError {
 
 /// Digests of equal pieces of a file, in order; the last piece may be shorter.
 #[derive(Clone, Debug, Eq, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "WrittenPieces")]
 pub struct Pieces {
     /// Length of each piece in bytes, at least 1.
     pub length: u64,
     /// One digest for each piece, all of the same algorithm.
     pub digests: Vec<Digest>,
+}
+
+/// Pieces as they are written down.
+#[derive(serde::Deserialize)]
+struct WrittenPieces {
+    length: u64,
+    digests: Vec<Digest>,
+}
+
+impl TryFrom<WrittenPieces> for Pieces {
+    type Error = &'static str;
+    fn try_from(WrittenPieces { length, digests }: WrittenPieces) -> Result<Self, &'static str> {
+        if length == 0 {
+            return Err("pieces have no length");
+        }
+        if digests.windows(2).any(|two| two[0].algorithm() != two[1].algorithm()) {
+            return Err("pieces have digests of different algorithms");
+        }
+        Ok(Self { length, digests })
+    }
 }
 
 #[cfg(test)]

@@ -126,6 +126,10 @@ codes! {
     EngineFull = "engine-full",
     /// No engine is running and none will be started.
     EngineUnavailable = "engine-unavailable",
+    /// The engine's process ended, or had to be ended, while it worked on this download.
+    EngineCrash = "engine-crash",
+    /// The engine's process said something that it cannot say in good order, and was ended.
+    EngineProtocol = "engine-protocol",
     /// A bug of ours; nothing was lost.
     Internal = "internal",
 }
@@ -155,6 +159,7 @@ pub enum Remedy {
     /// Ask the same mirror again, not before `after` has passed.
     Retry {
         /// How long the server asked us to wait, if it did.
+        #[serde(default, deserialize_with = "crate::written::optional_duration")]
         after: Option<Duration>,
     },
     /// This mirror, or this redirect of it, is done: another, or the original link again.
@@ -230,6 +235,8 @@ fn usual_remedy(code: Code) -> Remedy {
         | Code::Cancelled
         | Code::NoSuchDownload
         | Code::EngineUnavailable
+        | Code::EngineCrash
+        | Code::EngineProtocol
         | Code::Internal => Remedy::GiveUp,
         Code::ResolveFailed
         | Code::ConnectFailed

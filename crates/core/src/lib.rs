@@ -15,6 +15,7 @@ pub mod digest;
 pub mod expand;
 pub mod failure;
 pub mod file_name;
+pub mod frame;
 pub mod headers;
 pub mod id;
 pub mod message;
@@ -31,6 +32,7 @@ pub mod units;
 pub mod uri_list;
 pub mod validator;
 pub mod web_page;
+pub mod written;
 
 pub use answer::{Answer, Framing};
 pub use dice::Dice;

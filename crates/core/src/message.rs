@@ -6,6 +6,7 @@
 use crate::failure::Failure;
 use crate::id::DownloadId;
 use crate::span::Span;
+use crate::written;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub enum Phase {
         /// What went wrong.
         failure: Failure,
         /// How long until the next attempt.
+        #[serde(deserialize_with = "written::duration")]
         retry_in: Duration,
     },
     /// The disk does not take bytes at the moment; nothing is wrong with the network.
@@ -58,7 +60,8 @@ pub enum Phase {
 }
 
 /// The span that one connection is fetching now.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "(u64, u64, u64, u64)", into = "(u64, u64, u64, u64)")]
 pub struct SegmentProgress {
     /// What it was told to fetch.
     pub span: Span,
@@ -68,8 +71,26 @@ pub struct SegmentProgress {
     pub speed: u64,
 }
 
+/// Written as start, end, done and speed.
+impl From<SegmentProgress> for (u64, u64, u64, u64) {
+    fn from(SegmentProgress { span, done, speed }: SegmentProgress) -> Self {
+        (span.start(), span.end(), done, speed)
+    }
+}
+
+impl TryFrom<(u64, u64, u64, u64)> for SegmentProgress {
+    type Error = String;
+    fn try_from((start, end, done, speed): (u64, u64, u64, u64)) -> Result<Self, String> {
+        let span = Span::try_from((start, end))?;
+        if done > span.len() {
+            return Err(format!("{done} bytes of {span} cannot be here"));
+        }
+        Ok(Self { span, done, speed })
+    }
+}
+
 /// How far a download is. Newest wins.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Which download.
     pub id: DownloadId,
@@ -84,12 +105,14 @@ pub struct Progress {
     /// Bytes a second over the last seconds.
     pub speed: u64,
     /// Time left at this speed; `None` when it cannot be told honestly.
+    #[serde(deserialize_with = "written::optional_duration")]
     pub left: Option<Duration>,
     /// Connections in use.
     pub connections: usize,
     /// What each connection does.
     pub segments: Vec<SegmentProgress>,
     /// The parts of the file that are here, for a map.
+    #[serde(with = "written::spans")]
     pub map: Vec<Span>,
     /// Requests sent so far.
     pub requests: u64,
@@ -137,6 +160,7 @@ pub enum EventKind {
     /// The file will have this name, or another of its kind if that is taken by then.
     Named {
         /// The path.
+        #[serde(with = "written::path")]
         path: PathBuf,
     },
     /// Everything up to here survives a power loss.
@@ -149,6 +173,7 @@ pub enum EventKind {
         /// What went wrong.
         failure: Failure,
         /// How long until the next attempt.
+        #[serde(deserialize_with = "written::duration")]
         retry_in: Duration,
     },
     /// It begins again from the first byte.
@@ -175,6 +200,7 @@ pub enum EventKind {
     /// The file is whole and has its final name.
     Completed {
         /// Where it is; `None` if it went to standard output, or with `dry_run`.
+        #[serde(with = "written::optional_path")]
         path: Option<PathBuf>,
         /// Its length in bytes.
         length: u64,
@@ -215,7 +241,7 @@ impl EventKind {
 }
 
 /// Everything an engine knows at one moment.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// One for each download that is not finished.
     pub downloads: Vec<Progress>,

@@ -8,6 +8,7 @@
 //! Whether the file may be trusted (its owner and mode) is for the one who reads it to check.
 
 use crate::request::Credentials;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// The largest file that is read, in bytes.
@@ -16,17 +17,24 @@ pub const MAX_BYTES: usize = 1 << 20;
 pub const MAX_ENTRIES: usize = 10_000;
 
 /// The entries of a netrc file.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Netrc {
+    #[serde(deserialize_with = "not_too_many")]
     entries: Vec<Entry>,
 }
 
 /// What to say to one host. Its `Debug` shows no secret.
-#[derive(Clone, Default, Eq, PartialEq)]
+#[derive(Clone, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Entry {
+    #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     login: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     account: Option<String>,
 }
 
@@ -100,6 +108,14 @@ impl Netrc {
         let host = canonical(host);
         self.entries.iter().find(|e| e.machine.as_deref() == Some(host.as_str()))
     }
+}
+
+fn not_too_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
+    let entries = Vec::<Entry>::deserialize(from)?;
+    if entries.len() > MAX_ENTRIES {
+        return Err(serde::de::Error::custom(NetrcProblem::TooMany));
+    }
+    Ok(entries)
 }
 
 /// A host as it is compared: in lower case, without the brackets of IPv6 and the last dot.

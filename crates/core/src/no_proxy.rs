@@ -12,13 +12,16 @@
 //! Entries are separated by commas or blanks. Only a host written as an address matches addresses and
 //! networks: no name is looked up. An IPv4 address never matches an IPv6 network, nor the reverse.
 
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::IpAddr;
 
 /// The most entries that are kept.
 pub const MAX_ENTRIES: usize = 4096;
 
 /// The hosts that are reached without a proxy.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub struct NoProxy {
     rules: Vec<Rule>,
     ignored: Vec<String>,
@@ -77,6 +80,37 @@ impl NoProxy {
                 address.is_some_and(|address| leading_bits_equal(address, *network, *prefix))
             }
         })
+    }
+}
+
+impl From<String> for NoProxy {
+    fn from(list: String) -> Self {
+        Self::parse(&list)
+    }
+}
+
+/// The list, without the entries that mean nothing here.
+impl From<NoProxy> for String {
+    fn from(no_proxy: NoProxy) -> Self {
+        no_proxy.rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// As an entry of a list.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, port } = self;
+        match hosts {
+            Hosts::All => f.write_str("*")?,
+            Hosts::Exactly(name) | Hosts::Below(name) => f.write_str(name)?,
+            // A port never stands behind a network of more than one address.
+            Hosts::Network { address: IpAddr::V6(address), .. } if port.is_some() => {
+                write!(f, "[{address}]")?
+            }
+            Hosts::Network { address, .. } if port.is_some() => write!(f, "{address}")?,
+            Hosts::Network { address, prefix } => write!(f, "{address}/{prefix}")?,
+        }
+        port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 
@@ -202,6 +236,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_list_is_written_as_it_would_be_read(list in "([0-9a-f:./*%\\[\\],é-]|example|\\PC){0,60}") {
+            let read = NoProxy { ignored: Vec::new(), ..NoProxy::parse(&list) };
+            prop_assert_eq!(NoProxy::from(String::from(read.clone())), read);
+        }
+
         #[test]
         fn no_text_is_too_strange(list in "([0-9a-f:./*%\\[\\],é-]|\\PC){0,40}", host in "\\PC{0,20}") {
             let _ = NoProxy::parse(&list).matches(&host, 80);

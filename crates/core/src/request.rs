@@ -2,15 +2,21 @@
 
 use crate::digest::{Digest, Pieces};
 use crate::failure::{Code, Failure};
-use serde::{Deserialize, Serialize};
+use crate::written;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 use url::Url;
 
+/// The most connections that one file may be fetched over.
+pub const MAX_CONNECTIONS: usize = 64;
+
 /// One file to fetch: from where, what it must be, where it goes and how to behave meanwhile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
+    #[serde(deserialize_with = "some_mirrors")]
     mirrors: Vec<Mirror>,
     /// Where the file goes.
     pub destination: Destination,
@@ -182,10 +188,13 @@ pub enum Destination {
     /// Beneath a directory.
     File {
         /// The directory; nothing is ever written outside it.
+        #[serde(with = "written::path")]
         dir: PathBuf,
         /// The name asked for (may hold folders below `dir`); else the server's or the link's.
+        #[serde(with = "written::optional_path")]
         name: Option<PathBuf>,
         /// A leftover of another tool to go on from.
+        #[serde(with = "written::optional_path")]
         adopt: Option<PathBuf>,
     },
     /// In order to standard output.
@@ -267,7 +276,8 @@ pub enum Sync {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// Most connections for this file, 1 to 64.
+    /// Most connections for this file, 1 to [`MAX_CONNECTIONS`].
+    #[serde(deserialize_with = "within_bounds")]
     pub connections: usize,
     /// Smallest span worth a connection of its own, in bytes; down to an eighth of it where a span that will be
     /// here last is divided because that saves time.
@@ -277,10 +287,13 @@ pub struct Options {
     /// Attempts without progress before giving up, beyond the first.
     pub retries: u32,
     /// First wait between attempts; it doubles up to a bound.
+    #[serde(deserialize_with = "written::duration")]
     pub retry_wait: Duration,
     /// Silence on a connection after which it is dropped.
+    #[serde(deserialize_with = "written::duration")]
     pub stall: Duration,
     /// How long a connection may take to be made.
+    #[serde(deserialize_with = "written::duration")]
     pub connect_timeout: Duration,
     /// Limit of this download.
     pub limit: Option<u64>,
@@ -323,6 +336,18 @@ impl Default for Options {
             dry_run: false,
         }
     }
+}
+
+fn some_mirrors<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Mirror>, D::Error> {
+    let mirrors = Vec::<Mirror>::deserialize(from)?;
+    if mirrors.is_empty() {
+        return Err(D::Error::custom("a request names no URL"));
+    }
+    Ok(mirrors)
+}
+
+fn within_bounds<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    Ok(usize::deserialize(from)?.clamp(1, MAX_CONNECTIONS))
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Ranges of bytes in a file.
 
+use crate::written::{self, Flat};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// A half-open range of bytes, `start..end`, never empty.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(try_from = "(u64, u64)", into = "(u64, u64)")]
 pub struct Span {
     start: u64,
     end: u64,
@@ -39,6 +42,19 @@ impl Span {
     /// The bytes in both.
     pub fn intersect(self, other: Self) -> Option<Self> {
         Self::new(self.start.max(other.start), self.end.min(other.end))
+    }
+}
+
+impl TryFrom<(u64, u64)> for Span {
+    type Error = String;
+    fn try_from((start, end): (u64, u64)) -> Result<Self, String> {
+        Self::new(start, end).ok_or_else(|| format!("{start}..{end} is no span"))
+    }
+}
+
+impl From<Span> for (u64, u64) {
+    fn from(span: Span) -> Self {
+        (span.start, span.end)
     }
 }
 
@@ -158,11 +174,38 @@ impl SpanSet {
 
 impl FromIterator<Span> for SpanSet {
     fn from_iter<I: IntoIterator<Item = Span>>(iter: I) -> Self {
-        let mut set = Self::new();
-        for span in iter {
-            set.insert(span);
+        let mut spans: Vec<Span> = iter.into_iter().collect();
+        spans.sort_unstable();
+        spans.dedup_by(|next, kept| {
+            let joins = next.start <= kept.end;
+            if joins {
+                kept.end = kept.end.max(next.end);
+            }
+            joins
+        });
+        Self { spans }
+    }
+}
+
+/// As one list of numbers: see [`written::spans`]. Of too many spans the largest are written: a set may say less
+/// than the truth.
+impl Serialize for SpanSet {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if self.spans.len() <= written::MAX_SPANS {
+            return written::spans::serialize(&self.spans, to);
         }
-        set
+        let mut largest = self.spans.clone();
+        largest.sort_unstable_by_key(|span| std::cmp::Reverse(span.len()));
+        largest.truncate(written::MAX_SPANS);
+        largest.sort_unstable();
+        written::spans::serialize(&largest, to)
+    }
+}
+
+/// From spans in any order, which may overlap.
+impl<'de> Deserialize<'de> for SpanSet {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(from.deserialize_seq(Flat { most: written::MAX_SPANS })?.into_iter().collect())
     }
 }
 

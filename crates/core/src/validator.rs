@@ -5,11 +5,34 @@ use std::fmt;
 
 /// An entity tag (RFC 9110 section 8.8.3), without its quotes.
 #[derive(Clone, Debug, Eq, Hash, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "WrittenTag")]
 pub struct EntityTag {
     /// Sent as `W/"…"`: says that two versions mean the same, not that they are the same bytes.
     pub weak: bool,
     /// What stood between the quotes.
     pub value: String,
+}
+
+/// A tag as it is written down.
+#[derive(serde::Deserialize)]
+struct WrittenTag {
+    weak: bool,
+    value: String,
+}
+
+impl TryFrom<WrittenTag> for EntityTag {
+    type Error = &'static str;
+    fn try_from(WrittenTag { weak, value }: WrittenTag) -> Result<Self, &'static str> {
+        // It stands in a header field of later requests.
+        if !is_printable(&value) {
+            return Err("an entity tag has bytes that cannot be sent");
+        }
+        Ok(Self { weak, value })
+    }
+}
+
+fn is_printable(value: &str) -> bool {
+    value.bytes().all(|b| b > 0x20 && b != b'"' && b != 0x7f)
 }
 
 impl EntityTag {
@@ -21,13 +44,11 @@ impl EntityTag {
             Some(rest) => (true, rest),
             None => (false, text),
         };
-        let printable =
-            |value: &str| !value.is_empty() && value.bytes().all(|b| b > 0x20 && b != b'"' && b != 0x7f);
         match rest.strip_prefix('"').and_then(|r| r.strip_suffix('"')) {
-            Some(value) if value.is_empty() || printable(value) => {
-                Some(Self { weak, value: value.to_owned() })
+            Some(value) if is_printable(value) => Some(Self { weak, value: value.to_owned() }),
+            None if !rest.is_empty() && is_printable(rest) => {
+                Some(Self { weak: true, value: rest.to_owned() })
             }
-            None if printable(rest) => Some(Self { weak: true, value: rest.to_owned() }),
             _ => None,
         }
     }

@@ -27,6 +27,7 @@ mod loan;
 mod model;
 pub mod part_file;
 mod places;
+pub mod protocol;
 mod room;
 mod session;
 mod splice;

@@ -48,6 +48,9 @@ pub(super) fn parse(url: &Url, set_cookie: &[u8], now: i64) -> Result<Cookie, Co
         home: Some(url.origin()),
         created: 0,
     };
+    if cookie.path.len() > MAX_COOKIE {
+        return Err(CookieError::TooLong);
+    }
     if cookie.secure && url.scheme() != "https" {
         return Err(CookieError::NotSecure);
     }

@@ -8,11 +8,13 @@ use crate::id::{MirrorId, SegmentId};
 use crate::message::{EventKind, Proof};
 use crate::span::{Span, SpanSet};
 use crate::validator::Identity;
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use url::Url;
 
 /// What is on the disk from before.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Found {
     /// Nothing that can be used.
     #[default]
@@ -68,7 +70,8 @@ pub struct BodyPlan {
 }
 
 /// What the cold side must do before the first byte is accepted.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Preparation {
     /// Which file it is.
     pub identity: Identity,
@@ -79,6 +82,7 @@ pub struct Preparation {
     /// The media type, as it came.
     pub content_type: Option<String>,
     /// Where the answer came from, after redirects.
+    #[serde(with = "crate::written::web_url")]
     pub url: Url,
     /// Whether an interruption costs only what was in flight.
     pub resumable: bool,
@@ -232,12 +236,13 @@ pub enum Input<'a> {
 }
 
 /// What verifying found.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verified {
     /// All is well and the file is published.
     Right,
     /// These pieces have the wrong digest; the map on the disk has already lost them.
-    BadPieces(Vec<Span>),
+    BadPieces(#[serde(with = "crate::written::spans")] Vec<Span>),
     /// The whole has the wrong digest.
     Wrong(Failure),
     /// It could not be published.

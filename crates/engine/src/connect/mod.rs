@@ -25,6 +25,7 @@ use window::Opened;
 pub use window::Window;
 
 use crate::failure::{FetchError, Step, in_words};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -42,7 +43,8 @@ use url::{Host, Url};
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Which addresses may be used.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Family {
     /// IPv4 and IPv6, in the order the system prefers.
     #[default]
@@ -64,7 +66,8 @@ impl Family {
 }
 
 /// How to reach the network. Plain data, nothing of it read from the environment.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NetworkConfig {
     /// Which addresses may be used.
     pub family: Family,

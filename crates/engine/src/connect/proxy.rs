@@ -4,6 +4,7 @@ use super::{Attempt, Endpoint, Stream, authority, tls};
 use crate::failure::{FetchError, Step, shown};
 use crate::http1::{HeadBuffer, read_head};
 use base64::Engine as _;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use tidegate_core::no_proxy::NoProxy;
 use tidegate_core::{Code, Failure, Remedy};
@@ -14,7 +15,8 @@ use url::Url;
 const MOST_SECRET: usize = 255;
 
 /// Which proxies stand between us and what.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Proxies {
     /// For `http` URLs.
     pub http: Option<Proxy>,
@@ -73,12 +75,38 @@ impl Kind {
 }
 
 /// A proxy and the credentials for it. Shows no password.
-#[derive(Clone, Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenProxy", into = "WrittenProxy")]
 pub struct Proxy {
     kind: Kind,
     host: String,
     port: u16,
     credentials: Option<(String, String)>,
+}
+
+/// A proxy as it is written down: a URL, and apart from it the credentials, of which any text may be part.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenProxy {
+    url: String,
+    credentials: Option<(String, String)>,
+}
+
+impl From<Proxy> for WrittenProxy {
+    fn from(Proxy { kind, host, port, credentials }: Proxy) -> Self {
+        Self { url: format!("{}://{}", kind.scheme(), authority(&host, port)), credentials }
+    }
+}
+
+impl TryFrom<WrittenProxy> for Proxy {
+    type Error = Failure;
+    fn try_from(WrittenProxy { url, credentials }: WrittenProxy) -> Result<Self, Failure> {
+        let proxy = Self::parse(&url)?;
+        match credentials {
+            None => Ok(proxy),
+            Some((user, password)) => proxy.with_credentials(&user, &password),
+        }
+    }
 }
 
 impl Proxy {

@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -18,12 +19,15 @@ use tidegate_core::{Code, Failure, Remedy};
 use tokio::sync::OnceCell;
 
 /// What TLS trusts and shows. PEM as read by the caller.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TlsConfig {
     /// Certificates to trust *instead of* the system's, one or more.
+    #[serde(with = "in_base64")]
     pub ca_pem: Option<Vec<u8>>,
     /// Our certificate, those between it and its root, and its private key, in one text. It is shown
     /// to every origin that asks for one, never to a proxy.
+    #[serde(with = "in_base64")]
     pub client_cert_pem: Option<Vec<u8>>,
     /// Believe any certificate of an origin: whoever is between can then read and change everything.
     pub insecure: bool,
@@ -37,6 +41,24 @@ impl fmt::Debug for TlsConfig {
             .field("client_cert_pem", &client_cert_pem.as_ref().map(|_| "…"))
             .field("insecure", insecure)
             .finish()
+    }
+}
+
+/// Bytes that are no JSON: files of PEM may have comments in any encoding.
+mod in_base64 {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Option<Vec<u8>>, to: S) -> Result<S::Ok, S::Error> {
+        bytes.as_ref().map(|bytes| STANDARD.encode(bytes)).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<u8>>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        let decode =
+            |text| STANDARD.decode(text).map_err(|_| D::Error::custom("certificates are not in base64"));
+        text.map(decode).transpose()
     }
 }
 
