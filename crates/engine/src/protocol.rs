@@ -19,9 +19,10 @@ mod kinds;
 mod messages;
 mod setup;
 
+pub use crate::part_file::State as PartState;
 pub use kinds::{Kind, KindOf};
 pub use messages::{Cold, FromChild, Resolution, Saved, ToChild};
-pub use setup::{Inherited, PartState, Place, Setup};
+pub use setup::{Place, Setup};
 
 use std::fmt;
 use tidegate_core::frame::{Decoder, FrameError};

@@ -8,6 +8,7 @@
 
 use super::{Cycle, Map, PartFile, lock};
 use crate::disk::{Disk, OsDisk, Target};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,8 @@ use tidegate_core::checkpoint::{About, Checkpoint, CheckpointError, FILE_SIZE, S
 use tidegate_core::{Span, SpanSet};
 
 /// All that is known of a part file besides its bytes.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct State {
     /// The version that is being fetched.
     pub version: u64,

@@ -82,7 +82,11 @@ fn cold(message: &Cold) -> Check {
             hold(digests.len() <= MOST_DIGESTS, "too many digests")
         }
         Cold::AwaitMachine(failure) | Cold::GiveUp(failure) => is_failure(failure),
-        Cold::Paused | Cold::Cancel | Cold::End | Cold::Returned | Cold::Freed => Ok(()),
+        Cold::Returned { doubts, have } => {
+            is_step(*doubts)?;
+            have.iter().try_for_each(is_span)
+        }
+        Cold::Paused | Cold::Cancel | Cold::End | Cold::Freed => Ok(()),
     }
 }
 
@@ -204,6 +208,7 @@ pub(super) fn of_parent(message: &ToChild) -> Check {
 fn is_place(place: &Place) -> Check {
     match place {
         Place::Nowhere => Ok(()),
+        Place::Later { file_system: _, doubts } => is_step(*doubts),
         Place::Stream { called } => is_text(called),
         Place::Part { called, file_system: _, part } => {
             is_text(called)?;
@@ -213,18 +218,11 @@ fn is_place(place: &Place) -> Check {
 }
 
 fn is_part(part: &PartState) -> Check {
-    let PartState { version, identity, have, synced, generation, sequence, doubts, inherited, .. } = part;
-    is_identity(identity)?;
+    let PartState { version, about, have, synced, generation, sequence, doubts, .. } = part;
+    is_identity(&about.identity)?;
     [*version, *generation, *sequence, *doubts].into_iter().try_for_each(is_step)?;
     have.iter().chain(synced.iter()).try_for_each(is_span)?;
-    hold(part.next_durable.is_durable() && !part.next_written.is_durable(), "a slot of the other kind")?;
-    inherited.iter().try_for_each(|inherited| {
-        let record = &inherited.record;
-        is_identity(&record.about.identity)?;
-        [record.sequence, record.generation].into_iter().try_for_each(is_step)?;
-        record.spans.iter().try_for_each(is_span)?;
-        hold(inherited.slot.is_durable(), "a slot of the other kind")
-    })
+    hold(part.next_durable.is_durable() && !part.next_written.is_durable(), "a slot of the other kind")
 }
 
 fn is_identity(identity: &Identity) -> Check {

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Limits, Progress, Proof, Snapshot};
 use tidegate_core::transfer::{Found, Preparation, Verified};
-use tidegate_core::{Digest, DownloadId, Failure, Identity, Request};
+use tidegate_core::{Digest, DownloadId, Failure, Identity, Request, SpanSet};
 
 messages! {
     /// What the parent says. Where it has a `call`, the answer has the same number; the parent gives each once.
@@ -283,7 +283,12 @@ pub enum Cold {
     /// Save and go.
     End,
     /// The place is not used here any more; its descriptors are closed.
-    Returned,
+    Returned {
+        /// How often the part was doubted by then.
+        doubts: u64,
+        /// The bytes that are here, of a part without a checkpoint. Empty for all else, where the checkpoint says it.
+        have: SpanSet,
+    },
     /// Everything was let go of.
     Freed,
 }

@@ -1,14 +1,14 @@
 //! What a child is given: how to be, and where bytes go.
 
 use crate::connect::NetworkConfig;
+use crate::part_file::State;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
-use tidegate_core::checkpoint::{Record, RequestKey, Slot, Surroundings};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::Limits;
 use tidegate_core::netrc::Netrc;
-use tidegate_core::{Identity, SpanSet, written};
+use tidegate_core::written;
 use url::Url;
 
 /// The part of [`Config`](crate::Config) that a child needs.
@@ -53,15 +53,22 @@ pub enum Place {
         /// Its name for messages.
         called: String,
     },
+    /// Into a part file, which is lent when it was prepared. No descriptor.
+    Later {
+        /// The number of the file system. Downloads to one of them may hold up each other.
+        file_system: u64,
+        /// How often the part was doubted so far.
+        doubts: u64,
+    },
     /// At their offsets into a part file. One descriptor, the part's; and a second one, the checkpoint's, if it has
     /// one.
     Part {
         /// Its path for messages, never to be opened. What is not UTF-8 in it is replaced.
         called: String,
-        /// The number of the file system. Downloads to one of them may hold up each other.
+        /// As above.
         file_system: u64,
         /// What is in it.
-        part: PartState,
+        part: State,
     },
 }
 
@@ -69,52 +76,9 @@ impl Place {
     /// How many descriptors ride on a message with this place.
     pub fn descriptors(&self) -> RangeInclusive<usize> {
         match self {
-            Self::Nowhere => 0..=0,
+            Self::Nowhere | Self::Later { .. } => 0..=0,
             Self::Stream { .. } => 1..=1,
             Self::Part { .. } => 1..=2,
         }
     }
-}
-
-/// What is known of a part file, so that another process can go on with it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PartState {
-    /// Which version is being fetched; 0 before any was begun.
-    pub version: u64,
-    /// The request that the part belongs to.
-    pub key: RequestKey,
-    /// What the record says of the version of the file.
-    pub identity: Identity,
-    /// Where and when the part is.
-    pub surroundings: Surroundings,
-    /// The bytes that were taken by the kernel.
-    pub have: SpanSet,
-    /// Of these, those that were synced.
-    pub synced: SpanSet,
-    /// Goes up whenever bytes are taken back.
-    pub generation: u64,
-    /// Goes up with every slot written.
-    pub sequence: u64,
-    /// The durable slot to overwrite next: D0 or D1.
-    pub next_durable: Slot,
-    /// The written slot to overwrite next: W0 or W1.
-    pub next_written: Slot,
-    /// Whether the checkpoint holds at least one durable slot of ours.
-    pub recorded: bool,
-    /// How often the validator on record was doubted.
-    pub doubts: u64,
-    /// The newest durable slot of the process before, until it is known to be on the disk: it must be written
-    /// again before the other one is overwritten.
-    pub inherited: Option<Inherited>,
-}
-
-/// A slot of a checkpoint, and what is in it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Inherited {
-    /// Which: D0 or D1.
-    pub slot: Slot,
-    /// What it says.
-    pub record: Record,
 }
