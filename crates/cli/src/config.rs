@@ -82,6 +82,20 @@ pub(crate) struct Network {
     pub(crate) insecure: bool,
     /// Which IP.
     pub(crate) ip: Ip,
+    /// Who talks to the network.
+    pub(crate) engine: Engine,
+}
+
+/// Who talks to the network.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Engine {
+    /// A process of its own; with every layer of its isolation, or none.
+    Child {
+        /// Whether less than every layer is refused.
+        whole: bool,
+    },
+    /// This process.
+    InProcess,
 }
 
 /// Which version of IP.
@@ -289,7 +303,18 @@ impl Reader<'_> {
             client_cert: self.path("client-cert")?,
             insecure: self.switch("insecure")?,
             ip: self.choice("ip", &[Ip::Any, Ip::V4, Ip::V6])?,
+            engine: self.engine()?,
         })
+    }
+
+    fn engine(&self) -> Result<Engine, Trouble> {
+        let whole = self.switch("require-isolation")?;
+        match self.choice("engine", &[Engine::Child { whole }, Engine::InProcess])? {
+            Engine::InProcess if whole => Err(Trouble::usage(
+                "--require-isolation and --engine in-process exclude each other: in this process nothing is isolated",
+            )),
+            engine => Ok(engine),
+        }
     }
 
     fn first_variable(&self, names: &[&'static str]) -> Option<(&'static str, &str)> {
@@ -490,6 +515,8 @@ mod tests {
             ("client-cert", "/cc"),
             ("insecure", "true"),
             ("ip", "4"),
+            ("engine", "in-process"),
+            ("require-isolation", "true"),
             ("json", "true"),
             ("quiet", "true"),
             ("verbose", "true"),

@@ -1,7 +1,7 @@
 //! What the engine is told: the files that the configuration names, read here, since the engine reads
 //! none.
 
-use crate::config::{Config, Ip, NetrcFile};
+use crate::config::{Config, Engine, Ip, NetrcFile};
 use crate::files;
 use crate::trouble::{Trouble, in_words};
 use std::io::{self, Write};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::netrc::Netrc;
+use tidegate_engine::Mode;
 use tidegate_engine::connect::{Family, NetworkConfig, Proxies, TlsConfig};
 
 /// With this variable, bodies pass through memory where they would go by `splice`.
@@ -37,6 +38,10 @@ pub(crate) fn settings(config: &Config) -> Result<(tidegate_engine::Config, Vec<
         cookies,
         netrc,
         buffered: std::env::var_os(BUFFERED).is_some(),
+        mode: match config.network.engine {
+            Engine::Child { whole } => Mode::Child { program: None, whole },
+            Engine::InProcess => Mode::InProcess,
+        },
         ..tidegate_engine::Config::default()
     };
     Ok((settings, notes))
@@ -170,6 +175,8 @@ mod tests {
             ("client-cert", &pem),
             ("insecure", "true"),
             ("ip", "4"),
+            ("engine", "in-process"),
+            ("require-isolation", "true"),
             ("proxy", "http://p:1"),
         ];
         let plain = format!("{:?}", with(&[]).unwrap().0);

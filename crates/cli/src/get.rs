@@ -48,6 +48,13 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     }
 
     let engine = Engine::start(settings)?;
+    let missing = &engine.isolation().missing;
+    if !missing.is_empty() {
+        screen.note(&format!(
+            "what talks to the network is isolated less than it could be: this system lacks {} (see `tidegate doctor`)",
+            missing.join(", ")
+        ));
+    }
     let wait = if config.wait_for_disk { WaitPolicy::Hold } else { WaitPolicy::Fail };
     let settings = Settings { jobs: config.jobs, wait, stop_after_failure: config.fail_fast };
     let manager = Manager::new(engine.clone(), Arc::new(MemoryStore::new()), settings);

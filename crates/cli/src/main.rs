@@ -33,6 +33,9 @@ use style::{Style, Tone, harmless};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
+    if let Some(code) = tidegate_engine::run_if_child() {
+        return code;
+    }
     let environment = Environment::of_this_process();
     let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,

@@ -281,6 +281,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting("ip", Kind::Choice(&["any", "4", "6"]), "any", NETWORK, "Which version of IP to use"),
     setting(
+        "engine",
+        Kind::Choice(&["child", "in-process"]),
+        "child",
+        NETWORK,
+        "Who talks to the network: a process of its own that cannot see your files, or this one",
+    ),
+    setting(
+        "require-isolation",
+        Kind::Switch,
+        "false",
+        NETWORK,
+        "Fetch nothing unless every layer of that isolation is in force (see `tidegate doctor`)",
+    ),
+    setting(
         "json",
         Kind::Switch,
         "false",

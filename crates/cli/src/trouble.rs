@@ -155,6 +155,12 @@ fn usual_advice(code: Code) -> &'static str {
         Code::Cancelled => "Run the same command again to begin anew.",
         Code::NoSuchDownload => "This is a mistake of ours: please report it.",
         Code::EngineFull => "Ask for fewer files at a time with --jobs.",
+        Code::EngineCrash => {
+            "What is here is safe. Run the same command again; if it stays, this server brings us down: please report it."
+        }
+        Code::EngineProtocol => {
+            "Somebody may have tried to get at this machine through this download: fetch it from another place, and please report it."
+        }
         Code::EngineUnavailable => "Run the same command again; if it stays, please report it.",
         Code::Internal => "This is a mistake of ours: please report it. What is here can be gone on with.",
     }

@@ -114,6 +114,36 @@ impl CookieJar {
         (!header.is_empty()).then_some(header)
     }
 
+    /// Those that may be sent to this host, whatever the scheme, the port and the path.
+    #[must_use]
+    pub fn of_host(&self, host: &str) -> Self {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let domains = domain::and_above(&host).filter_map(|domain| self.domains.get_key_value(domain));
+        let for_it = |cookies: &Vec<Cookie>| {
+            cookies.iter().filter(|c| !c.host_only || c.domain == host).cloned().collect::<Vec<_>>()
+        };
+        let mut jar = Self { created: self.created, ..Self::default() };
+        jar.domains = domains.map(|(domain, cookies)| (domain.clone(), for_it(cookies))).collect();
+        jar.keep(|_| true);
+        jar
+    }
+
+    /// Takes from another jar what it has for these hosts, in place of what is here for them.
+    pub fn replace<'a>(&mut self, hosts: impl IntoIterator<Item = &'a str>, jar: Self, now: i64) {
+        let hosts: Vec<String> = hosts.into_iter().map(str::to_ascii_lowercase).collect();
+        let is_theirs = |c: &Cookie| {
+            hosts.iter().any(|host| match c.host_only {
+                true => c.domain == *host,
+                false => domain::and_above(host).any(|domain| domain == c.domain),
+            })
+        };
+        self.keep(|c| !is_theirs(c));
+        let theirs: Vec<Cookie> = jar.iter().filter(|c| is_theirs(c)).cloned().collect();
+        for cookie in theirs {
+            self.store(cookie, now);
+        }
+    }
+
     /// Every cookie, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Cookie> {
         let mut all: Vec<&Cookie> = self.domains.values().flatten().collect();

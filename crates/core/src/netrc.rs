@@ -79,6 +79,24 @@ impl Netrc {
         Ok(Self { entries })
     }
 
+    /// What there is for one host: as much as both look-ups need.
+    #[must_use]
+    pub fn of_host(&self, host: &str) -> Self {
+        let entries = [self.lookup_exact(host), self.lookup(host)].into_iter().flatten();
+        let mut entries: Vec<Entry> = entries.cloned().collect();
+        entries.dedup();
+        Self { entries }
+    }
+
+    /// Takes what another has in addition.
+    pub fn extend(&mut self, other: Self) {
+        for entry in other.entries {
+            if self.entries.len() < MAX_ENTRIES && !self.entries.contains(&entry) {
+                self.entries.push(entry);
+            }
+        }
+    }
+
     /// The entries in the order of the file.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -396,6 +414,22 @@ mod tests {
         assert_eq!(Netrc::parse(&"#".repeat(MAX_BYTES + 1)).unwrap_err().problem, NetrcProblem::TooLarge);
         let many = "machine h ".repeat(MAX_ENTRIES + 1);
         assert_eq!(Netrc::parse(&many).unwrap_err().problem, NetrcProblem::TooMany);
+    }
+
+    #[test]
+    fn what_there_is_for_some_hosts_answers_for_each_of_them_as_the_whole_does_and_holds_no_more() {
+        let text = "machine a.example password 1\nmachine .example password 2\nmachine b.example password 3\n\
+                    machine other password 4\nmachine a.example password 5\ndefault password 6";
+        let whole = Netrc::parse(text).unwrap();
+        let hosts = ["b.example", "a.example", "c.example", "elsewhere", "B.EXAMPLE."];
+        let mut some = Netrc::default();
+        hosts.iter().for_each(|host| some.extend(whole.of_host(host)));
+        for host in hosts {
+            assert_eq!(some.lookup(host), whole.lookup(host), "{host}");
+            assert_eq!(some.lookup_exact(host), whole.lookup_exact(host), "{host}");
+        }
+        let passwords: Vec<_> = some.entries().iter().filter_map(Entry::password).collect();
+        assert_eq!(passwords, ["3", "1", "2", "6"]);
     }
 
     proptest! {

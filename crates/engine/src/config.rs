@@ -2,6 +2,7 @@
 
 use crate::connect::NetworkConfig;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::Limits;
@@ -34,6 +35,33 @@ pub struct Config {
     pub buffered: bool,
     /// Decides whatever is left to chance; `None` takes a new seed. For tests.
     pub seed: Option<u64>,
+    /// Where the engine runs.
+    pub mode: Mode,
+}
+
+/// Where an engine runs.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// On threads of this process.
+    #[default]
+    InProcess,
+    /// In a process of its own, which cannot touch the machine's files and is started again when it ends. Whatever is
+    /// called here is called in this process all the same.
+    Child {
+        /// The program to run, whose `main` begins with [`run_if_child`](crate::run_if_child); `None` is this one.
+        program: Option<PathBuf>,
+        /// Refuse to start where a layer of the isolation cannot be had.
+        whole: bool,
+    },
+}
+
+/// What the engine's process has given up.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Isolation {
+    /// The names of the layers that are in force.
+    pub layers: Vec<String>,
+    /// Those that this system does not have, or not whole.
+    pub missing: Vec<String>,
 }
 
 /// Answers what a download cannot know by itself. Called on a thread that is lent for it, so it may take

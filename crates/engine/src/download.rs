@@ -5,10 +5,11 @@
 //! lands where, and nothing about the network.
 
 mod file;
+mod pump;
 
 use self::file::FileSide;
 use crate::config::Ask;
-use crate::engine::{Disk, FromCold, Inbox, Start, ToCold};
+use crate::engine::{Disk, FromCold, Inbox, Start, ToCold, ToControl};
 use crate::events::Events;
 use crate::fetch::too_large;
 use crate::landing::{LandingRequest, disk_failure};
@@ -16,7 +17,6 @@ use crate::lanes::aside;
 use crate::loan::Returned;
 use crate::places::{Halt, Place};
 use crate::sync::Mutex;
-use crate::sync::mpsc::SyncSender;
 use crate::syncs::SharedSyncs;
 use crate::target::{StreamTarget, Target};
 use crate::verify;
@@ -37,7 +37,7 @@ use tidegate_core::message::{Event, EventKind, Proof};
 use tidegate_core::request::{Destination, OnExists, redact};
 use tidegate_core::transfer::{Found, Preparation, Verified};
 use tidegate_core::web_page::{ending_of_another_kind, is_web_page};
-use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SafeName};
+use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SafeName, SpanSet};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
@@ -45,11 +45,16 @@ use url::Url;
 /// How often somebody is asked for what one download lacks.
 const MOST_ASKED: u32 = 5;
 
+/// How often the engine's process may end while a download runs and makes no progress, before the download is taken
+/// for the cause; and how many bytes are progress.
+const MOST_CRASHES: u32 = 3;
+const PROGRESS: u64 = 64 << 10;
+
 /// The cold side of one download.
 pub(crate) struct Download {
     pub(crate) id: DownloadId,
     pub(crate) request: Request,
-    pub(crate) control: SyncSender<Inbox>,
+    pub(crate) control: ToControl,
     /// Borrowed only while it is polled.
     pub(crate) from_control: RefCell<Receiver<ToCold>>,
     pub(crate) events: Arc<Events>,
@@ -61,12 +66,20 @@ pub(crate) struct Download {
     pub(crate) place: Option<Place>,
     /// How often the part was lent to the control thread and not released yet.
     pub(crate) out: Cell<u32>,
+    /// What another process said of the part when it returned it, or that it was there when that process
+    /// ended; until that was taken into account.
+    pub(crate) back: RefCell<Option<(u64, SpanSet)>>,
     /// What fetches were lent and may not have returned yet.
     pub(crate) lent: RefCell<Vec<Returned>>,
+    /// Returned when all that went into a pipe has come out of it.
+    pub(crate) pumped: RefCell<Option<Returned>>,
     /// What was heard while something else was waited for.
     pub(crate) unheard: RefCell<VecDeque<ToCold>>,
     /// The control thread has let go of everything.
     pub(crate) is_free: Cell<bool>,
+    /// How often the engine's process ended while this was fetched, since there was progress; and how many bytes
+    /// were here then.
+    pub(crate) crashes: Cell<(u32, u64)>,
     /// Bytes that were told to be kept.
     pub(crate) kept: Cell<u64>,
     /// Whom to ask for what it lacks.
@@ -117,6 +130,8 @@ enum Wish {
     Cancel,
     Paused,
     End,
+    /// The engine's process has ended, and another is there.
+    StartAgain(Failure),
     /// Nothing for a while: time to save.
     Save,
 }
@@ -157,6 +172,11 @@ impl Download {
             loop {
                 match self.hear().await {
                     Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
+                    Some(ToCold::Returned { doubts, have }) => self.comes_back(doubts, have),
+                    Some(ToCold::Crashed(_)) => {
+                        self.lose_all();
+                        break;
+                    }
                     Some(ToCold::Freed) | None => break,
                     Some(_) => {}
                 }
@@ -171,6 +191,11 @@ impl Download {
         while self.out.get() > 0 {
             match self.hear().await {
                 Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
+                Some(ToCold::Returned { doubts, have }) => self.comes_back(doubts, have),
+                Some(crashed @ ToCold::Crashed(_)) => {
+                    self.lose_all();
+                    unheard.push_back(crashed);
+                }
                 Some(message) => unheard.push_back(message),
                 None => break,
             }
@@ -179,6 +204,27 @@ impl Download {
         unheard.append(&mut self.unheard.borrow_mut());
         self.unheard.replace(unheard);
         self.wait_for_fetches().await;
+    }
+
+    /// Waits until all that went into a pipe has come out of it, unless this download is to go before that; then
+    /// tells how. Whoever takes the stream may never take the rest.
+    async fn wait_for_pump(&self) -> Option<Wish> {
+        let pumped = self.pumped.take()?;
+        let mut pumped = pin!(pumped.wait());
+        let mut unheard = VecDeque::new();
+        let wish = poll_fn(|cx| {
+            loop {
+                match self.from_control.borrow_mut().poll_recv(cx) {
+                    Poll::Ready(Some(ToCold::End) | None) => return Poll::Ready(Some(Wish::End)),
+                    Poll::Ready(Some(ToCold::Cancel)) => return Poll::Ready(Some(Wish::Cancel)),
+                    Poll::Ready(Some(message)) => unheard.push_back(message),
+                    Poll::Pending => return pumped.as_mut().poll(cx).map(|()| None),
+                }
+            }
+        })
+        .await;
+        self.unheard.borrow_mut().extend(unheard);
+        wish
     }
 
     async fn wait_for_fetches(&self) {
@@ -194,6 +240,18 @@ impl Download {
         }
         drop(target);
         self.lent.borrow_mut().extend(returned);
+    }
+
+    fn comes_back(&self, doubts: u64, have: SpanSet) {
+        self.out.set(self.out.get().saturating_sub(1));
+        self.back.replace(Some((doubts, have)));
+    }
+
+    /// The process that had what was lent has ended: it is here again, as that left it.
+    fn lose_all(&self) {
+        if self.out.replace(0) > 0 {
+            self.back.replace(Some((0, SpanSet::new())));
+        }
     }
 
     async fn story(&self) -> Result<EventKind, Ending> {
@@ -254,6 +312,10 @@ impl Download {
         file.start();
         let outcome = file.follow().await;
         self.let_go().await;
+        let outcome = match file.recall().await {
+            Err(failure) if outcome.is_ok() => Err(failure.into()),
+            Ok(()) | Err(_) => outcome,
+        };
         file.close(outcome).await
     }
 
@@ -287,12 +349,7 @@ impl Download {
     async fn to_stream(&self, output: Output, called: &'static str) -> Result<EventKind, Ending> {
         let stream = Arc::new(StreamTarget::new(output, called));
         stream.compute(self.request.digests.iter().map(Digest::algorithm));
-        self.begin(
-            self.request.clone(),
-            Found::Nothing,
-            Target::Stream(Arc::clone(&stream)),
-            Disk::Stream(self.id),
-        );
+        self.begin_stream(self.request.clone(), &stream, called)?;
         let mut asked = 0;
         loop {
             match self.next_wish(Duration::from_secs(60)).await {
@@ -314,6 +371,9 @@ impl Download {
                     self.answer(FromCold::Prepared { target: None });
                 }
                 Wish::Verify { identity, digests, proof, received } => {
+                    if let Some(wish) = self.wait_for_pump().await {
+                        return Err(ending_of_stream(wish, &stream));
+                    }
                     let length = stream.written();
                     if identity.length.is_some_and(|told| told != length) {
                         let message =
@@ -336,20 +396,30 @@ impl Download {
                     return Ok(EventKind::Completed { path: None, length, proof, already: false, received });
                 }
                 Wish::GiveUp(failure) => {
+                    // Of a pipe that is not read any more the other side knows no more than that.
+                    let failure = stream.failure().unwrap_or(failure);
                     // What went out cannot be proved to be of another link's file.
                     let help = self.help(&failure, &mut asked).await.filter(|_| stream.written() == 0);
                     let Some(request) = help else { return Err(failure.into()) };
-                    self.begin(
-                        request,
-                        Found::Nothing,
-                        Target::Stream(Arc::clone(&stream)),
-                        Disk::Stream(self.id),
-                    );
+                    self.begin_stream(request, &stream, called)?;
+                }
+                Wish::StartAgain(failure) => {
+                    self.turn.set(0);
+                    self.survived(&failure, stream.written())?;
+                    // The pipe's end has gone with the process.
+                    if let Some(wish) = self.wait_for_pump().await {
+                        return Err(ending_of_stream(wish, &stream));
+                    }
+                    if stream.written() > 0 {
+                        let message =
+                            format!("{}; what went to {called} cannot be taken back", failure.message);
+                        return Err(Failure { message, ..failure }.with_remedy(Remedy::GiveUp).into());
+                    }
+                    self.begin_stream(self.request.clone(), &stream, called)?;
                 }
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
-                Wish::Cancel => return Err(cancelled().into()),
+                wish @ (Wish::Cancel | Wish::End) => return Err(ending_of_stream(wish, &stream)),
                 Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }).await,
-                Wish::End => return Err(Ending::Told(EventKind::Stopped { kept: stream.written() })),
                 Wish::Learned { identity, .. } => self.check_size(identity.length)?,
                 Wish::Save => {}
             }
@@ -393,6 +463,11 @@ impl Download {
                     Some(request) => self.begin(request, Found::Nothing, Target::Nowhere, Disk::Nowhere),
                     None => return Err(failure.into()),
                 },
+                Wish::StartAgain(failure) => {
+                    self.turn.set(0);
+                    self.survived(&failure, 0)?;
+                    self.begin(self.request.clone(), Found::Nothing, Target::Nowhere, Disk::Nowhere);
+                }
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::End => return Err(Ending::Stopped),
@@ -407,6 +482,40 @@ impl Download {
     fn url(&self) -> &Url {
         // A request has at least one mirror by construction.
         self.request.mirrors()[0].url()
+    }
+
+    /// Begins to fetch into a stream; where that is done in another process, by way of a pipe.
+    fn begin_stream(
+        &self,
+        request: Request,
+        stream: &Arc<StreamTarget>,
+        called: &'static str,
+    ) -> Result<(), Failure> {
+        let target = if self.control.is_across() {
+            let failed = |error: std::io::Error| disk_failure("make a pipe to", Path::new(called), &error);
+            let (pipe, pumped) = pump::start(stream, self.control.threads()).map_err(failed)?;
+            self.pumped.replace(Some(pumped));
+            Target::Pipe { pipe: Arc::new(pipe), called }
+        } else {
+            Target::Stream(Arc::clone(stream))
+        };
+        self.begin(request, Found::Nothing, target, Disk::Stream(self.id));
+        Ok(())
+    }
+
+    /// The engine's process has ended once more, when so many bytes were here.
+    ///
+    /// # Errors
+    /// When it was so often without progress in between that this download may be what ends it.
+    fn survived(&self, failure: &Failure, have: u64) -> Result<(), Failure> {
+        let (crashes, had) = self.crashes.get();
+        let crashes = if have >= had.saturating_add(PROGRESS) { 1 } else { crashes + 1 };
+        self.crashes.set((crashes, have));
+        if crashes < MOST_CRASHES {
+            return Ok(());
+        }
+        let message = format!("{failure}; that was {MOST_CRASHES} times in a row while this was fetched");
+        Err(Failure { message, ..failure.clone() }.with_remedy(Remedy::GiveUp))
     }
 
     fn begin(&self, request: Request, found: Found, target: Target, disk: Disk) {
@@ -511,6 +620,7 @@ impl Download {
             match timeout_at(until, self.hear()).await {
                 Ok(Some(ToCold::Tell(EventKind::Paused { .. }) | ToCold::Freed)) => {}
                 Ok(Some(ToCold::Release { target, returned })) => self.take_back(target, returned),
+                Ok(Some(ToCold::Returned { doubts, have })) => self.comes_back(doubts, have),
                 Ok(Some(ToCold::Turn(turn))) => self.turn.set(turn),
                 Ok(Some(ToCold::Tell(kind))) => self.tell(kind).await,
                 Ok(Some(ToCold::Prepare { preparation, doubts })) => {
@@ -524,10 +634,22 @@ impl Download {
                 Ok(Some(ToCold::GiveUp(failure))) => return Wish::GiveUp(failure),
                 Ok(Some(ToCold::Paused)) => return Wish::Paused,
                 Ok(Some(ToCold::Cancel)) => return Wish::Cancel,
+                Ok(Some(ToCold::Crashed(failure))) => {
+                    self.lose_all();
+                    return Wish::StartAgain(failure);
+                }
                 Ok(Some(ToCold::End) | None) => return Wish::End,
                 Err(_) => return Wish::Save,
             }
         }
+    }
+}
+
+/// How a download into a stream ends that is told to go.
+fn ending_of_stream(wish: Wish, stream: &StreamTarget) -> Ending {
+    match wish {
+        Wish::Cancel => cancelled().into(),
+        _ => Ending::Told(EventKind::Stopped { kept: stream.written() }),
     }
 }
 

@@ -4,10 +4,12 @@
 //! and performs the actions that come back. Data threads and cold sides only ever talk to it. It
 //! never waits for any of them, so a command is answered at once whatever the disks do.
 
+mod address;
 mod messages;
 mod running;
 
-pub(crate) use self::messages::{Asked, Disk, FromCold, Inbox, Start, ToCold};
+pub(crate) use self::address::{Ended, ToControl};
+pub(crate) use self::messages::{Asked, Back, Disk, FromCold, Inbox, Reply, Start, ToCold};
 
 use self::running::{Hot, Live, Running};
 use crate::config::Config;
@@ -20,14 +22,17 @@ use crate::session::{Logins, Session};
 use crate::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use crate::target::Target;
 use crate::threads::Threads;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{Limits, Phase, Progress, Snapshot};
+use tidegate_core::netrc::Netrc;
 use tidegate_core::transfer::{Action, Count, End, Input, Order, Transfer, Verified};
 use tidegate_core::{Code, DownloadId, Failure, Remedy, SegmentId};
+use url::Url;
 
 /// How often running fetches are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -52,6 +57,8 @@ pub(crate) struct Control {
     seed: u64,
     downloads: BTreeMap<DownloadId, Running>,
     disks: BTreeMap<Disk, DataThread>,
+    /// Whom to ask what the user keeps for a host, and for which it was asked or told; `None` where all is known.
+    strangers: Option<Strangers>,
     /// Something has happened since connections were shared out.
     unshared: bool,
     scratch: (Vec<DownloadId>, Vec<Count>),
@@ -88,6 +95,7 @@ impl Control {
             seed: config.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             downloads: BTreeMap::new(),
             disks: BTreeMap::new(),
+            strangers: None,
             unshared: false,
             scratch: (Vec::new(), Vec::new()),
             launches: 0,
@@ -95,6 +103,13 @@ impl Control {
             last_tick: Instant::now(),
             ending: false,
         }
+    }
+
+    /// Of what the user keeps nothing is known here but what is told of each host, in answer to this question.
+    #[must_use]
+    pub(crate) fn asking(mut self, ask: impl Fn(&str) + Send + 'static) -> Self {
+        self.strangers = Some(Strangers { ask: Box::new(ask), asked: BTreeSet::new(), met: BTreeSet::new() });
+        self
     }
 
     /// Runs until told to end and nothing is left to save.
@@ -165,7 +180,7 @@ impl Control {
             Inbox::Cold { id, turn, input } => self.on_cold(id, turn, input, now),
             Inbox::Pause { id, done } => {
                 self.pause(id, now);
-                let _ = done.try_send(());
+                done.give(());
             }
             Inbox::Resume { id } => {
                 if let Some(running) = self.downloads.get_mut(&id).filter(|r| r.paused && !r.leaving) {
@@ -179,7 +194,7 @@ impl Control {
             }
             Inbox::Stop { id, done } => {
                 self.send_away(id, ToCold::End, Phase::Paused);
-                let _ = done.try_send(());
+                done.give(());
             }
             Inbox::Cancel { id } => self.send_away(id, ToCold::Cancel, Phase::Failed),
             Inbox::SetLimits(limits) => {
@@ -195,8 +210,7 @@ impl Control {
             }
             Inbox::Snapshot(mut asked) => {
                 self.refresh(&mut asked.snapshot, now);
-                let reply = asked.reply.clone();
-                let _ = reply.try_send(asked);
+                asked.give();
             }
             Inbox::Progress { id, reply } => {
                 let progress = self.downloads.get(&id).map(|running| {
@@ -204,11 +218,11 @@ impl Control {
                     running.tell_progress(id, &mut progress, now);
                     progress
                 });
-                let _ = reply.try_send(progress);
+                reply.give(progress);
             }
-            Inbox::Cookies { reply } => {
-                let _ = reply.try_send(self.session.cookies.clone());
-            }
+            Inbox::Cookies { reply } => reply.give(self.session.cookies.clone()),
+            Inbox::Introduced { host, cookies, netrc } => self.meet(host, cookies, netrc),
+            Inbox::Ping { reply } => reply.give(()),
             Inbox::Shutdown => {
                 self.ending = true;
                 self.unshared = true;
@@ -218,7 +232,7 @@ impl Control {
     }
 
     fn start(&mut self, start: Start, now: Instant) {
-        let Start { id, mut request, found, borrowed, target, disk, doubts } = start;
+        let Start { id, mut request, found, borrowed, target, mut disk, doubts } = start;
         let Some(running) = self.downloads.get_mut(&id).filter(|r| !r.leaving) else { return };
         // Another attempt of the same download: what the one before used is returned first.
         running.cool();
@@ -237,6 +251,10 @@ impl Control {
                 Ok(thread) => {
                     place.insert(thread);
                 }
+                Err(_) if !self.disks.is_empty() => {
+                    // Where there can be no more threads, some disks share one.
+                    disk = self.disks.keys().next().copied().unwrap_or(disk);
+                }
                 Err(error) => {
                     let message = format!(
                         "no thread could be started: {error}; try again when the machine is less busy"
@@ -254,7 +272,7 @@ impl Control {
         let transfer = match &target {
             Target::Stream(_) => transfer.going_out(),
             _ if borrowed => transfer.borrowing(),
-            Target::Part { .. } | Target::Nowhere => transfer,
+            Target::Part { .. } | Target::Pipe { .. } | Target::Nowhere => transfer,
         };
         running.hot = Some(Hot::new(transfer, target, disk, doubts));
         self.unshared = true;
@@ -418,7 +436,9 @@ impl Control {
             }
             Action::Prepare(preparation) => {
                 let doubts = self.hot(id).map_or(0, Hot::doubts);
-                self.release(id);
+                if self.hot(id).is_some_and(|hot| matches!(hot.target, Target::Part { .. })) {
+                    self.release(id);
+                }
                 self.ask(id, ToCold::Prepare { preparation, doubts });
             }
             Action::Learned(identity) => {
@@ -447,7 +467,7 @@ impl Control {
         }
     }
 
-    /// Lets the cold side have the part. No fetch has it any more, or only to end.
+    /// Lets the cold side have what it lent. No fetch has it any more, or only to end.
     fn release(&mut self, id: DownloadId) {
         if let Some(running) = self.downloads.get_mut(&id) {
             running.release();
@@ -469,8 +489,24 @@ impl Control {
         }
     }
 
+    /// Something is known of a host from now on, for which requests may wait.
+    fn meet(&mut self, host: String, cookies: CookieJar, netrc: Option<Netrc>) {
+        let Some(strangers) = &mut self.strangers else { return };
+        self.session.meet(&host, cookies, netrc, unix_now());
+        strangers.met.insert(host);
+        let ids: Vec<DownloadId> = self.downloads.keys().copied().collect();
+        for id in ids {
+            let parked = self.hot(id).map(|hot| std::mem::take(&mut hot.parked)).unwrap_or_default();
+            parked.into_iter().for_each(|(order, authorized)| self.launch(id, order, authorized));
+        }
+    }
+
     fn launch(&mut self, id: DownloadId, order: Order, authorized: bool) {
         let Some(Running { hot: Some(hot), .. }) = self.downloads.get_mut(&id) else { return };
+        if self.strangers.as_mut().is_some_and(|strangers| !strangers.has_met(&order.url)) {
+            hot.parked.push((order, authorized));
+            return;
+        }
         let Some(data) = self.disks.get(&hot.disk) else { return };
         let request = hot.transfer.request();
         self.launches += 1;
@@ -500,8 +536,11 @@ impl Control {
     }
 
     fn drop_fetch(&mut self, id: DownloadId, segment: SegmentId) {
-        let Some(live) = self.hot(id).and_then(|hot| hot.fetches.remove(&segment)) else { return };
-        live.end();
+        let Some(hot) = self.hot(id) else { return };
+        hot.parked.retain(|(order, _)| order.segment != segment);
+        if let Some(live) = hot.fetches.remove(&segment) {
+            live.end();
+        }
     }
 
     fn tick(&mut self, now: Instant) {
@@ -583,6 +622,27 @@ impl Control {
             running.tell_progress(*id, &mut downloads[index], now);
         }
         *speed = downloads.iter().map(|p| p.speed).sum();
+    }
+}
+
+/// Hosts of which nothing is known before somebody was asked.
+struct Strangers {
+    ask: Box<dyn Fn(&str) + Send>,
+    asked: BTreeSet<String>,
+    met: BTreeSet<String>,
+}
+
+impl Strangers {
+    /// Whether the host of a URL was told of; asks, if nobody was asked.
+    fn has_met(&mut self, url: &Url) -> bool {
+        let host = url.host_str().unwrap_or_default();
+        if self.met.contains(host) {
+            return true;
+        }
+        if self.asked.insert(host.to_owned()) {
+            (self.ask)(host);
+        }
+        false
     }
 }
 

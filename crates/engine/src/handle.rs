@@ -20,13 +20,15 @@
 //! # }
 //! ```
 
-use crate::config::{Ask, Config};
+use crate::child;
+use crate::config::{Ask, Config, Isolation, Mode};
 use crate::connect::Network;
 use crate::download::{Download, Output};
-use crate::engine::{Asked, Control, Inbox};
+use crate::engine::{Asked, Back, Control, Inbox, Reply, ToControl};
 use crate::events::{Events, Taken};
 use crate::lanes::{Lane, Lanes};
 use crate::places::{self, Halt, Places};
+use crate::supervisor::Supervisor;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -38,13 +40,14 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+use tidegate_confine::spawn::Program;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{Event, Limits, Progress, Snapshot};
 use tidegate_core::request::Destination;
 use tidegate_core::{Code, DownloadId, Failure, Request};
 
 /// Messages to the control thread that wait, at most.
-const INBOX: usize = 4096;
+pub(crate) const INBOX: usize = 4096;
 
 /// Messages to a cold side, at most.
 const COLD: usize = 64;
@@ -63,7 +66,38 @@ impl Engine {
     /// When a thread cannot be started or a certificate cannot be used.
     pub fn start(config: Config) -> Result<EngineHandle, Failure> {
         let network = Network::new(config.network.clone())?;
-        Self::start_with(config, network)
+        match config.mode.clone() {
+            Mode::InProcess => Self::start_with(config, network),
+            Mode::Child { program, whole } => Self::start_child(config, program, whole),
+        }
+    }
+
+    fn start_child(
+        config: Config,
+        program: Option<std::path::PathBuf>,
+        whole: bool,
+    ) -> Result<EngineHandle, Failure> {
+        let unavailable = |why: String| Failure::new(Code::EngineUnavailable, why);
+        if child::is_wanted() {
+            let why = "this process was started to be an engine's: its main must begin with run_if_child";
+            return Err(unavailable(why.to_owned()));
+        }
+        let opened = program.as_deref().map_or_else(Program::this, Program::open);
+        let program =
+            opened.map_err(|error| unavailable(format!("the engine's program cannot be opened: {error}")))?;
+        let (events, threads) = (Arc::<Events>::default(), Arc::<Threads>::default());
+        let ask = config.ask.clone();
+        let (supervisor, isolation) = Supervisor::start(config, program, &threads, &events)?;
+        let handle = EngineHandle::new(ToControl::Across(supervisor), events, threads, ask, isolation);
+        let Isolation { missing, .. } = &handle.shared.isolation;
+        if whole && !missing.is_empty() {
+            let why = format!(
+                "the engine's process cannot be isolated as required, this system lacks: {}; see tidegate doctor",
+                missing.join(", ")
+            );
+            return Err(unavailable(why));
+        }
+        Ok(handle)
     }
 
     /// Starts an engine on a network of the caller's, which may be simulated.
@@ -82,16 +116,13 @@ impl Engine {
         threads
             .spawn("control".to_owned(), body)
             .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
-        let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
-        let (next, places, kept) = (AtomicU64::new(1), Arc::default(), Mutex::default());
-        let syncs = Arc::default();
-        let shared = Shared { control, events, next, places, threads, lanes, syncs, ask, kept };
-        Ok(EngineHandle { shared: Arc::new(shared) })
+        let control = ToControl::Here(control, Arc::clone(&threads));
+        Ok(EngineHandle::new(control, events, threads, ask, Isolation::default()))
     }
 }
 
 /// Closes the queue of events, as the last thing that the control thread does, however it ends.
-struct Closing(Arc<Events>);
+pub(crate) struct Closing(pub(crate) Arc<Events>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -109,7 +140,8 @@ pub struct EngineHandle {
 }
 
 struct Shared {
-    control: SyncSender<Inbox>,
+    control: ToControl,
+    isolation: Isolation,
     events: Arc<Events>,
     next: AtomicU64,
     places: Arc<Places>,
@@ -128,6 +160,33 @@ impl fmt::Debug for EngineHandle {
 }
 
 impl EngineHandle {
+    fn new(
+        control: ToControl,
+        events: Arc<Events>,
+        threads: Arc<Threads>,
+        ask: Option<Arc<dyn Ask>>,
+        isolation: Isolation,
+    ) -> Self {
+        let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
+        let (next, places, kept) = (AtomicU64::new(1), Arc::default(), Mutex::default());
+        let syncs = Arc::default();
+        let shared = Shared { control, isolation, events, next, places, threads, lanes, syncs, ask, kept };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What the engine's process has given up; nothing, of an engine in this process.
+    pub fn isolation(&self) -> &Isolation {
+        &self.shared.isolation
+    }
+
+    /// The number of the engine's process; `None` for an engine in this process, and between two.
+    pub fn process(&self) -> Option<u32> {
+        match &self.shared.control {
+            ToControl::Here(..) => None,
+            ToControl::Across(supervisor) => supervisor.process(),
+        }
+    }
+
     /// Starts a download. Everything that follows is told by events.
     ///
     /// # Errors
@@ -174,9 +233,12 @@ impl EngineHandle {
             halt,
             place: Some(place),
             out: Cell::new(0),
+            back: RefCell::default(),
             lent: RefCell::default(),
+            pumped: RefCell::default(),
             unheard: RefCell::default(),
             is_free: Cell::new(false),
+            crashes: Cell::new((0, 0)),
             kept: Cell::new(0),
             ask,
             syncs: Arc::clone(&shared.syncs),
@@ -201,7 +263,7 @@ impl EngineHandle {
     /// ended.
     pub fn pause(&self, id: DownloadId) -> Result<(), Failure> {
         self.known(id)?;
-        self.ask(|done| Inbox::Pause { id, done })
+        self.ask(|done| Inbox::Pause { id, done: Reply::to(done) })
     }
 
     /// Goes on with a paused download. Nothing is done for one that is not paused, or has ended.
@@ -224,7 +286,7 @@ impl EngineHandle {
     pub fn stop(&self, id: DownloadId) -> Result<(), Failure> {
         self.known(id)?;
         self.shared.places.halt(id, false);
-        self.ask(|done| Inbox::Stop { id, done })
+        self.ask(|done| Inbox::Stop { id, done: Reply::to(done) })
     }
 
     /// Ends a download and removes its part file. Told by `Failed` with code `cancelled`, or by another
@@ -274,9 +336,10 @@ impl EngineHandle {
         let kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (reply, answer) = kept.unwrap_or_else(|| sync_channel(1));
         // Only the message has the sender, so the answer ends when nobody can give it any more.
-        self.send(Inbox::Snapshot(Asked { snapshot: std::mem::take(snapshot), reply }))?;
+        self.send(Inbox::Snapshot(Asked { snapshot: std::mem::take(snapshot), reply: Back::To(reply) }))?;
         let Asked { snapshot: fresh, reply } = answer.recv_timeout(PATIENCE).map_err(|_| ended())?;
         *snapshot = fresh;
+        let Back::To(reply) = reply else { return Ok(()) };
         *self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some((reply, answer));
         Ok(())
     }
@@ -286,7 +349,7 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn progress(&self, id: DownloadId) -> Result<Option<Progress>, Failure> {
-        self.ask(|reply| Inbox::Progress { id, reply })
+        self.ask(|reply| Inbox::Progress { id, reply: Reply::to(reply) })
     }
 
     /// The cookies as they are now.
@@ -294,7 +357,7 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended.
     pub fn cookies(&self) -> Result<CookieJar, Failure> {
-        self.ask(|reply| Inbox::Cookies { reply })
+        self.ask(|reply| Inbox::Cookies { reply: Reply::to(reply) })
     }
 
     /// The next event, waiting at most `patience` for it, `Duration::MAX` for ever. `Ok(None)` when there

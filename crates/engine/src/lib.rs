@@ -5,6 +5,7 @@
 //! *cold thread* for each folder or stream that may wait for its disk (`lanes`), where the downloads into that
 //! folder live (`download`).
 
+mod child;
 pub mod config;
 pub mod connect;
 mod data;
@@ -31,6 +32,7 @@ pub mod protocol;
 mod room;
 mod session;
 mod splice;
+mod supervisor;
 mod sync;
 pub mod syncs;
 pub mod sys;
@@ -38,7 +40,8 @@ mod target;
 mod threads;
 pub mod verify;
 
-pub use config::{Ask, Config};
+pub use child::run_if_child;
+pub use config::{Ask, Config, Isolation, Mode};
 pub use failure::FetchError;
 pub use handle::{Engine, EngineHandle};
 pub use limiter::RateLimiter;

@@ -21,7 +21,7 @@ mod setup;
 
 pub use crate::part_file::State as PartState;
 pub use kinds::{Kind, KindOf};
-pub use messages::{Cold, FromChild, Resolution, Saved, ToChild};
+pub use messages::{Cold, FromChild, Resolution, Roots, Saved, ToChild};
 pub use setup::{Place, Setup};
 
 use std::fmt;

@@ -74,6 +74,14 @@ impl Session {
         Self { cookies, logins, user_agent, referer, challenges: BTreeMap::new() }
     }
 
+    /// Takes what the user keeps for a host.
+    pub(crate) fn meet(&mut self, host: &str, cookies: CookieJar, netrc: Option<Netrc>, now_unix: i64) {
+        self.cookies.replace([host], cookies, now_unix);
+        if let Some(netrc) = netrc {
+            self.logins.netrc.get_or_insert_default().extend(netrc);
+        }
+    }
+
     /// All headers of a request but `Host`.
     pub(crate) fn headers(
         &mut self,

@@ -6,7 +6,7 @@ use crate::room::{self, Room};
 use crate::verify::Hasher;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,6 +38,13 @@ pub(crate) enum Target {
     },
     /// In order to a stream.
     Stream(Arc<StreamTarget>),
+    /// The end of a pipe for another process, which makes a stream of it.
+    Pipe {
+        /// Where to write.
+        pipe: Arc<OwnedFd>,
+        /// What the stream is called, for messages.
+        called: &'static str,
+    },
     /// Nowhere: the answer's head is all that is wanted.
     Nowhere,
 }
@@ -48,7 +55,7 @@ impl Target {
         match self {
             Self::Part { part, .. } => part.here(offset),
             Self::Stream(stream) => stream.here(offset),
-            Self::Nowhere => Here::Missing(u64::MAX),
+            Self::Pipe { .. } | Self::Nowhere => Here::Missing(u64::MAX),
         }
     }
 
@@ -66,10 +73,10 @@ impl Target {
             (Self::Part { part, path }, Some(version)) => {
                 part.write_at(version, offset, bytes).map_err(|error| write_failure(path, error))
             }
-            (Self::Stream(stream), _) => stream
-                .write_at(offset, bytes)
-                .map_err(|error| crate::landing::disk_failure("write to", Path::new(stream.called), &error)),
-            (Self::Part { .. } | Self::Nowhere, _) => Err(not_open()),
+            (Self::Stream(stream), _) => stream.write_at(offset, bytes).map_err(|error| {
+                crate::landing::disk_failure("write to", Path::new(&*stream.called), &error)
+            }),
+            (Self::Part { .. } | Self::Pipe { .. } | Self::Nowhere, _) => Err(not_open()),
         }
     }
 
@@ -103,7 +110,7 @@ impl Target {
     pub(crate) fn room(&self) -> Option<Room> {
         match self {
             Self::Part { part, .. } => Room::of(part.disk().as_fd()).ok().flatten(),
-            Self::Stream(_) | Self::Nowhere => None,
+            Self::Stream(_) | Self::Pipe { .. } | Self::Nowhere => None,
         }
     }
 
@@ -112,7 +119,7 @@ impl Target {
     pub(crate) fn unlooked(&self) -> u64 {
         match self {
             Self::Part { part, .. } => room::UNCHECKED.saturating_sub(part.have_total()),
-            Self::Stream(_) | Self::Nowhere => 0,
+            Self::Stream(_) | Self::Pipe { .. } | Self::Nowhere => 0,
         }
     }
 
@@ -120,7 +127,8 @@ impl Target {
     pub(crate) fn place(&self) -> &Path {
         match self {
             Self::Part { path, .. } => path,
-            Self::Stream(stream) => Path::new(stream.called),
+            Self::Stream(stream) => Path::new(&*stream.called),
+            Self::Pipe { called, .. } => Path::new(called),
             Self::Nowhere => Path::new("nowhere"),
         }
     }
@@ -133,7 +141,7 @@ impl Target {
         match self {
             Self::Part { part, .. } => part.read_at(offset, into),
             Self::Stream(stream) => stream.read_at(offset, into),
-            Self::Nowhere => Ok(0),
+            Self::Pipe { .. } | Self::Nowhere => Ok(0),
         }
     }
 
@@ -141,7 +149,7 @@ impl Target {
     pub(crate) fn version(&self) -> Option<Version> {
         match self {
             Self::Part { part, .. } => Some(part.version()),
-            Self::Stream(_) | Self::Nowhere => None,
+            Self::Stream(_) | Self::Pipe { .. } | Self::Nowhere => None,
         }
     }
 }
@@ -161,7 +169,7 @@ fn not_open() -> Failure {
 /// Standard output (or another stream): bytes leave in order and cannot be taken back. The last of
 /// them are kept, so that an answer after an interruption can be compared with what went before.
 pub(crate) struct StreamTarget {
-    called: &'static str,
+    called: Box<str>,
     state: Mutex<StreamState>,
     /// Bytes that went out, to be read while a write waits for whoever reads the stream.
     written: AtomicU64,
@@ -172,6 +180,7 @@ struct StreamState {
     at: u64,
     tail: VecDeque<u8>,
     hashers: Vec<Hasher>,
+    failure: Option<Failure>,
 }
 
 impl std::fmt::Debug for StreamTarget {
@@ -182,10 +191,10 @@ impl std::fmt::Debug for StreamTarget {
 
 impl StreamTarget {
     /// A stream, with its name for messages.
-    pub(crate) fn new(out: Output, called: &'static str) -> Self {
+    pub(crate) fn new(out: Output, called: &str) -> Self {
         let hashers = Vec::new();
-        let state = Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers });
-        Self { called, state, written: AtomicU64::new(0) }
+        let state = Mutex::new(StreamState { out, at: 0, tail: VecDeque::new(), hashers, failure: None });
+        Self { called: called.into(), state, written: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, StreamState> {
@@ -203,6 +212,23 @@ impl StreamTarget {
                 state.hashers.push(Hasher::new(algorithm));
             }
         }
+    }
+
+    /// Lets out what comes next.
+    ///
+    /// # Errors
+    /// As the stream has it, in words; [`StreamTarget::failure`] remembers it.
+    pub(crate) fn write_next(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.write_at(self.written(), bytes).map_err(|error| {
+            let failure = crate::landing::disk_failure("write to", Path::new(&*self.called), &error);
+            self.lock().failure = Some(failure.clone());
+            failure
+        })
+    }
+
+    /// Why what came did not go out.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.lock().failure.clone()
     }
 
     /// How many bytes went out.

@@ -1,6 +1,8 @@
 //! The threads of one engine, so that whoever ends it can wait for them. They never wait for each other.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -10,7 +12,15 @@ use std::time::Instant;
 pub(crate) struct Threads {
     state: Mutex<State>,
     ended: Condvar,
+    /// Threads that wait for work, where there can be no others.
+    reserve: Option<Reserve>,
 }
+
+/// Threads that wait, each with the way to it.
+type Reserve = Arc<Mutex<Vec<SyncSender<Body>>>>;
+
+/// What a thread does.
+type Body = Box<dyn FnOnce() + Send>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -30,6 +40,34 @@ impl Drop for Runs {
 }
 
 impl Threads {
+    /// So many threads, which wait for what they are to do, and no others ever. When this returns each of them
+    /// has got as far as to wait.
+    ///
+    /// # Errors
+    /// When there cannot be so many.
+    pub(crate) fn reserved(count: usize) -> io::Result<Self> {
+        let reserve = Reserve::default();
+        let (here, arrived) = sync_channel(count);
+        for _ in 0..count {
+            let (here, reserve) = (here.clone(), Arc::clone(&reserve));
+            std::thread::Builder::new().spawn(move || {
+                let (sender, work) = sync_channel::<Body>(1);
+                let wait = || reserve.lock().unwrap_or_else(PoisonError::into_inner).push(sender.clone());
+                wait();
+                let _ = here.send(());
+                drop(here);
+                while let Ok(body) = work.recv() {
+                    // What breaks one piece of work does not cost the thread.
+                    let _ = catch_unwind(AssertUnwindSafe(body));
+                    wait();
+                }
+            })?;
+        }
+        drop(here);
+        (0..count).try_for_each(|_| arrived.recv()).map_err(io::Error::other)?;
+        Ok(Self { reserve: Some(reserve), ..Self::default() })
+    }
+
     /// Starts a thread.
     ///
     /// # Errors
@@ -39,6 +77,11 @@ impl Threads {
         name: String,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
+        if let Some(reserve) = &self.reserve {
+            let waits = reserve.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(waits) = waits else { return Err(io::ErrorKind::WouldBlock.into()) };
+            return waits.send(Box::new(body)).map_err(|_| io::ErrorKind::BrokenPipe.into());
+        }
         self.lock().running += 1;
         let runs = Runs(Arc::clone(self));
         let thread = std::thread::Builder::new().name(name).spawn(move || {

@@ -424,3 +424,28 @@ proptest! {
         prop_assert!(!header.contains(char::is_control));
     }
 }
+
+#[test]
+fn a_host_is_told_of_its_own_cookies_alone_and_answers_for_no_others() {
+    let mut all = jar(&[
+        ("https://a.example.org/", "host=1"),
+        ("https://a.example.org/", "domain=2; Domain=example.org"),
+        ("https://b.example.org/", "sibling=3"),
+        ("https://bank.example/", "other=4"),
+    ]);
+    let names =
+        |jar: &CookieJar| jar.iter().map(|c| format!("{}={}", c.name(), c.value())).collect::<Vec<_>>();
+    let mut of_a = all.of_host("A.example.org");
+    assert_eq!(names(&of_a), ["host=1", "domain=2"]);
+    assert_eq!(of_a.len(), 2);
+    // What it has changed, and what it has only made up.
+    of_a.set(&url("https://a.example.org/"), b"domain=; Domain=example.org; Max-Age=0", NOW).unwrap();
+    of_a.set(&url("https://a.example.org/"), b"host=5", NOW).unwrap();
+    of_a.set(&url("https://b.example.org/"), b"sibling=6", NOW).unwrap();
+    of_a.set(&url("https://bank.example/"), b"other=7", NOW).unwrap();
+    all.replace(["a.example.org"], of_a, NOW);
+    let mut now = names(&all);
+    now.sort();
+    assert_eq!(now, ["host=5", "other=4", "sibling=3"]);
+    assert_eq!(all.len(), 3);
+}

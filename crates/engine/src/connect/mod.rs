@@ -18,8 +18,10 @@ mod window;
 
 pub use proxy::{Proxies, Proxy};
 pub use resolve::SystemResolver;
+pub(crate) use resolve::in_our_words;
 pub use stream::{Duplex, Stream};
 pub use tidegate_core::no_proxy::NoProxy;
+pub(crate) use tls::SystemRoots;
 pub use tls::TlsConfig;
 use window::Opened;
 pub use window::Window;
@@ -136,6 +138,15 @@ impl Network {
         Self::simulated(config, Box::new(SystemResolver::default()), Box::new(TcpDialer))
     }
 
+    /// A network of a process that can neither look up names nor read files.
+    pub(crate) fn asking(
+        config: NetworkConfig,
+        resolver: Box<dyn Resolve>,
+        roots: Box<dyn SystemRoots>,
+    ) -> Result<Self, Failure> {
+        Self::made_of(config, resolver, Box::new(TcpDialer), roots)
+    }
+
     /// A network that finds names and opens connections as told.
     ///
     /// # Errors
@@ -145,8 +156,17 @@ impl Network {
         resolver: Box<dyn Resolve>,
         dialer: Box<dyn Dial>,
     ) -> Result<Self, Failure> {
+        Self::made_of(config, resolver, dialer, Box::new(tls::SystemFiles))
+    }
+
+    fn made_of(
+        config: NetworkConfig,
+        resolver: Box<dyn Resolve>,
+        dialer: Box<dyn Dial>,
+        roots: Box<dyn SystemRoots>,
+    ) -> Result<Self, Failure> {
         let NetworkConfig { family, proxies, tls } = config;
-        let tls = tls::Tls::new(tls)?;
+        let tls = tls::Tls::new(tls, roots)?;
         Ok(Self { shared: Arc::new(Shared { family, proxies, tls, resolver, dialer }) })
     }
 

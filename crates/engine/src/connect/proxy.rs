@@ -45,6 +45,11 @@ impl Proxies {
         Ok(Self { http: read(http)?, https: read(https)?, none_for: NoProxy::parse(none_for.unwrap_or("")) })
     }
 
+    /// The hosts of the proxies.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
+        [&self.http, &self.https].into_iter().flatten().map(|proxy| proxy.host.as_str())
+    }
+
     pub(super) fn choose(&self, endpoint: &Endpoint) -> Option<&Proxy> {
         let proxy = if endpoint.https { &self.https } else { &self.http };
         proxy.as_ref().filter(|_| !self.none_for.matches(&endpoint.host, endpoint.port))

@@ -43,7 +43,7 @@ impl Resolve for SystemResolver {
 /// Tells a name that does not exist from name servers that do not answer. The standard library gives no
 /// number for that but the words of the C library, so these are known by heart: those of glibc and of musl.
 /// Whatever else they say is taken for a fault that may pass.
-fn in_our_words(error: io::Error) -> io::Error {
+pub(crate) fn in_our_words(error: io::Error) -> io::Error {
     const UNKNOWN: [&str; 4] = [
         "Name or service not known",
         "No address associated with hostname",

@@ -1,7 +1,7 @@
 //! TLS 1.2 and 1.3 by rustls with ring: no C parses what a stranger sends.
 
-use super::Stream;
 use super::secure::Secure;
+use super::{Boxed, Stream};
 use crate::failure::FetchError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -78,6 +78,7 @@ pub(crate) struct Tls {
     roots: Option<Arc<RootCertStore>>,
     identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     insecure: bool,
+    system: Box<dyn SystemRoots>,
     for_origins: OnceCell<Arc<ClientConfig>>,
     for_proxies: OnceCell<Arc<ClientConfig>>,
     system_roots: OnceCell<Arc<RootCertStore>>,
@@ -90,7 +91,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    pub(super) fn new(config: TlsConfig) -> Result<Self, Failure> {
+    pub(super) fn new(config: TlsConfig, system: Box<dyn SystemRoots>) -> Result<Self, Failure> {
         let refused = |why: String| Failure::new(Code::CertificateRefused, why).with_remedy(Remedy::GiveUp);
         let roots = match &config.ca_pem {
             None => None,
@@ -130,6 +131,7 @@ impl Tls {
             roots,
             identity,
             insecure: config.insecure,
+            system,
             for_origins: OnceCell::new(),
             for_proxies: OnceCell::new(),
             system_roots: OnceCell::new(),
@@ -170,12 +172,23 @@ impl Tls {
                 Some(roots) => Arc::clone(roots),
                 None if insecure => Arc::new(RootCertStore::empty()),
                 None => {
-                    Arc::clone(self.system_roots.get_or_try_init(read_system_roots).await.map_err(failed)?)
+                    let read = async || self.system_roots().await;
+                    Arc::clone(self.system_roots.get_or_try_init(read).await.map_err(failed)?)
                 }
             };
             self.connector(roots, insecure, identify).map_err(|e| failed(e.to_string()))
         })
         .await
+    }
+
+    async fn system_roots(&self) -> Result<Arc<RootCertStore>, String> {
+        let mut roots = RootCertStore::empty();
+        // Bundles hold certificates that no one can parse; the others still count.
+        roots.add_parsable_certificates(self.system.certificates().await?);
+        if roots.is_empty() {
+            return Err(no_roots(""));
+        }
+        Ok(Arc::new(roots))
     }
 
     fn connector(
@@ -204,24 +217,39 @@ impl Tls {
     }
 }
 
-/// The certificates that the system trusts. Reading them takes milliseconds and touches files, so it
-/// is done once, off the thread that moves data.
-async fn read_system_roots() -> Result<Arc<RootCertStore>, String> {
-    let read = || {
-        let found = rustls_native_certs::load_native_certs();
-        let mut roots = RootCertStore::empty();
-        // Bundles hold certificates that no one can parse; the others still count.
-        roots.add_parsable_certificates(found.certs);
-        if roots.is_empty() {
-            let why = found.errors.first().map_or_else(String::new, |e| format!(" ({e})"));
-            return Err(format!(
-                "this system has no certificates to trust{why}; install the package ca-certificates, \
-                 or name a file of them"
-            ));
-        }
-        Ok(Arc::new(roots))
-    };
-    tokio::task::spawn_blocking(read).await.map_err(|e| e.to_string())?
+/// Knows which certificates the system trusts. Asked when the first of them is needed.
+pub(crate) trait SystemRoots: Send + Sync + fmt::Debug {
+    /// All of them; those that cannot be parsed too.
+    fn certificates(&self) -> Boxed<'_, Result<Vec<CertificateDer<'static>>, String>>;
+}
+
+/// Reads the system's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SystemFiles;
+
+impl SystemRoots for SystemFiles {
+    fn certificates(&self) -> Boxed<'_, Result<Vec<CertificateDer<'static>>, String>> {
+        // It takes milliseconds and touches files: not on the thread that moves data.
+        Box::pin(async { tokio::task::spawn_blocking(read_system_roots).await.map_err(|e| e.to_string())? })
+    }
+}
+
+/// The certificates that the system trusts, from its files.
+///
+/// # Errors
+/// When there are none; in words.
+pub(crate) fn read_system_roots() -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        return Err(no_roots(&found.errors.first().map_or_else(String::new, |e| format!(" ({e})"))));
+    }
+    Ok(found.certs)
+}
+
+fn no_roots(why: &str) -> String {
+    format!(
+        "this system has no certificates to trust{why}; install the package ca-certificates, or name a file of them"
+    )
 }
 
 /// Believes any certificate, but not that someone has its key who has not: the handshake's signatures

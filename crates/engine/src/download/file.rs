@@ -1,11 +1,13 @@
 //! The side of a download that becomes a file: what was there, preparing, verifying, publishing.
 
 use super::{Download, Ending, Wish, cancelled, digest_mismatch, stopped};
-use crate::engine::{Disk, FromCold, Start};
+use crate::disk::Disk as _;
+use crate::engine::{Disk, FromCold, Start, ToCold};
 use crate::landing::{self, Begin, Found as Landed, Landing, LandingRequest, Published, disk_failure};
 use crate::lanes::{Errand, aside, expect_errands, run_errand};
 use crate::part_file::{Basis, PartFile, SMALLEST_WITH_CHECKPOINT};
 use crate::places::Halt;
+use crate::protocol::Saved;
 use crate::target::Target;
 use crate::verify;
 use std::ffi::OsString;
@@ -63,6 +65,8 @@ pub(super) struct FileSide<'a> {
     /// How often somebody was asked for what it lacks.
     asked: u32,
     last_durable: Instant,
+    /// The names of the part and its checkpoint survive a power loss.
+    names_are_synced: bool,
     /// What is done each second, and for which part.
     writeback: Option<(Arc<PartFile>, Errand)>,
 }
@@ -139,6 +143,7 @@ impl<'a> FileSide<'a> {
             disk: Disk::Nowhere,
             asked: 0,
             last_durable: Instant::now(),
+            names_are_synced: false,
             writeback: None,
         })
     }
@@ -196,19 +201,24 @@ impl<'a> FileSide<'a> {
                 }
                 Wish::AwaitMachine(failure) => self.await_machine(failure).await?,
                 Wish::GiveUp(failure) => self.go_on_with_help(failure).await?,
+                Wish::StartAgain(failure) => self.start_again(&failure).await?,
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => {
-                    self.make_durable().await?;
-                    self.download.tell(EventKind::Paused { have: self.have() }).await;
+                    let have = self.make_durable().await?;
+                    self.download.tell(EventKind::Paused { have }).await;
                 }
                 Wish::End => {
-                    self.download.recall().await;
+                    self.recall().await?;
                     self.make_durable().await?;
                     return Err(Ending::Stopped);
                 }
                 Wish::Save if self.ready => {
-                    // It waits where the disk's queue is full.
-                    run_errand(self.writeback()).await;
+                    if self.is_across() {
+                        self.download.control.save(self.download.id, false).await;
+                    } else {
+                        // It waits where the disk's queue is full.
+                        run_errand(self.writeback()).await;
+                    }
                     if self.last_durable.elapsed() >= DURABLE_EVERY {
                         self.make_durable().await?;
                     }
@@ -223,14 +233,52 @@ impl<'a> FileSide<'a> {
         let Some(request) = self.download.help(&failure, &mut self.asked).await else {
             return Err(failure.into());
         };
-        self.download.recall().await;
+        self.recall().await?;
+        self.request = request;
+        self.go_on();
+        Ok(())
+    }
+
+    /// Goes on with what the engine's process has left here, in another one.
+    async fn start_again(&mut self, failure: &Failure) -> Result<(), Ending> {
+        self.download.turn.set(0);
+        self.recall().await?;
+        self.download.survived(failure, self.have())?;
+        let message = format!("{failure}; going on from what is here");
+        self.download.tell(EventKind::Notice { message }).await;
+        self.go_on();
+        Ok(())
+    }
+
+    fn go_on(&mut self) {
         if self.ready {
             let part = self.landing.part();
             self.found = Found::Recorded { identity: part.identity(), spans: part.have() };
         }
-        self.request = request;
         self.start();
-        Ok(())
+    }
+
+    /// Whether the part is in the hands of another process.
+    fn is_across(&self) -> bool {
+        self.download.control.is_across() && self.download.out.get() > 0
+    }
+
+    /// Waits until the part is here alone, and knows then what is in it.
+    pub(super) async fn recall(&mut self) -> Result<(), Failure> {
+        self.download.recall().await;
+        let Some((doubts, have)) = self.download.back.take() else { return Ok(()) };
+        let (part, path) = (Arc::clone(self.landing.part()), self.landing.part_path());
+        let quick = self.is_quick(part.identity().length);
+        let control = self.download.control.clone();
+        let come_back = move || {
+            if !part.is_here_alone() {
+                // Whoever has it open may still write.
+                control.end_child("it did not close a file that it had returned");
+            }
+            part.come_back(doubts, have)
+        };
+        let came = if quick { come_back() } else { aside(come_back).await };
+        came.map_err(|error| disk_failure("read the checkpoint of", &path, &error))
     }
 
     pub(super) fn start(&self) {
@@ -256,7 +304,7 @@ impl<'a> FileSide<'a> {
         let Preparation { identity, restart, disposition, content_type, url, resumable, unproved, .. } =
             preparation;
         let download = self.download;
-        download.recall().await;
+        self.recall().await?;
         let name = match (self.explicit_name, self.part_name.file_name()) {
             (true, Some(name)) => name.to_owned(),
             _ => SafeName::choose(disposition.as_deref(), download.url(), url, Portability::default())
@@ -383,9 +431,13 @@ impl<'a> FileSide<'a> {
             return Ok(());
         }
         let (identity, how) = (identity.clone(), self.download.request.options.preallocate);
+        // Whoever has the part has recorded it.
+        let records = !self.is_across();
         let learn = move |landing: &mut Landing| {
             let (part, path) = (landing.part(), landing.part_path());
-            part.set_identity(&identity, doubts).map_err(|e| disk_failure("save", &path, &e))?;
+            if records {
+                part.set_identity(&identity, doubts).map_err(|e| disk_failure("save", &path, &e))?;
+            }
             if let Some(length) = identity.length {
                 part.reserve(length, how).map_err(|e| disk_failure("reserve room for", &path, &e))?;
             }
@@ -402,7 +454,7 @@ impl<'a> FileSide<'a> {
         proof: Proof,
         received: u64,
     ) -> Result<Option<EventKind>, Ending> {
-        self.download.recall().await;
+        self.recall().await?;
         let request = &self.download.request;
         let length = identity.length.unwrap_or_else(|| self.have());
         let mut digests = request.digests.clone();
@@ -494,11 +546,17 @@ impl<'a> FileSide<'a> {
                     }
                 }
                 Wish::Paused => {
-                    self.download.tell(EventKind::Paused { have: self.have() }).await;
+                    let have = self.have_now().await;
+                    self.download.tell(EventKind::Paused { have }).await;
+                    return Ok(Stopped::Paused);
+                }
+                Wish::StartAgain(failure) => {
+                    // First this comes to its end.
+                    self.download.unheard.borrow_mut().push_front(ToCold::Crashed(failure));
                     return Ok(Stopped::Paused);
                 }
                 Wish::End => {
-                    self.download.recall().await;
+                    self.recall().await?;
                     self.make_durable().await?;
                     return Err(Ending::Stopped);
                 }
@@ -524,27 +582,59 @@ impl<'a> FileSide<'a> {
         errand
     }
 
-    async fn make_durable(&mut self) -> Result<(), Failure> {
+    /// Makes what is here survive a power loss, and says how many bytes are here.
+    async fn make_durable(&mut self) -> Result<u64, Failure> {
         self.last_durable = Instant::now();
         if !self.ready {
-            return Ok(());
+            return Ok(self.have());
         }
         let part = Arc::clone(self.landing.part());
-        match aside(move || part.make_durable()).await {
-            Ok(durable) => {
+        let saved = if self.is_across() {
+            self.save_across(part).await
+        } else {
+            let saved = aside(move || part.make_durable()).await;
+            saved.map(Some).map_err(|error| disk_failure("save", &self.landing.part_path(), &error))
+        };
+        match saved {
+            Ok(Some(durable)) => {
                 self.download.tell(EventKind::Checkpointed { durable }).await;
-                Ok(())
+                Ok(durable)
             }
-            Err(error) => {
-                let failure = disk_failure("save", &self.landing.part_path(), &error);
-                // No room for a few bytes of checkpoint: the next write will say so better.
-                if failure.code == Code::DiskFull { Ok(()) } else { Err(failure) }
-            }
+            Ok(None) => Ok(self.have_now().await),
+            // No room for a few bytes of checkpoint: the next write will say so better.
+            Err(failure) if failure.code == Code::DiskFull => Ok(self.have_now().await),
+            Err(failure) => Err(failure),
         }
     }
 
+    /// As [`Self::make_durable`], by the process that has the part; `None` if that has given it back or ended
+    /// meanwhile.
+    async fn save_across(&mut self, part: Arc<PartFile>) -> Result<Option<u64>, Failure> {
+        if !std::mem::replace(&mut self.names_are_synced, true) {
+            // It cannot do that, and relies on it.
+            let synced = aside(move || part.disk().sync_names()).await;
+            synced.map_err(|error| disk_failure("save the name of", &self.landing.part_path(), &error))?;
+        }
+        match self.download.control.save(self.download.id, true).await {
+            Saved::Durable(bytes) => Ok(Some(bytes)),
+            Saved::Failed(failure) => Err(failure),
+            Saved::Gone => Ok(None),
+        }
+    }
+
+    /// How many bytes are here, as far as it is known where this is asked.
     fn have(&self) -> u64 {
         self.landing.part().have_total()
+    }
+
+    /// How many bytes are here, wherever the part is.
+    async fn have_now(&self) -> u64 {
+        if self.is_across()
+            && let Saved::Durable(have) = self.download.control.save(self.download.id, false).await
+        {
+            return have;
+        }
+        self.have()
     }
 
     /// Leaves the part as the outcome wants it.

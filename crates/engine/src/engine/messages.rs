@@ -5,10 +5,12 @@ use crate::loan::Returned;
 use crate::sync::mpsc::SyncSender;
 use crate::target::Target;
 use std::fmt;
+use std::sync::Arc;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Limits, Progress, Proof, Snapshot};
+use tidegate_core::netrc::Netrc;
 use tidegate_core::transfer::{Found, Preparation, Verified};
-use tidegate_core::{Digest, DownloadId, Failure, Identity, Request};
+use tidegate_core::{Digest, DownloadId, Failure, Identity, Request, SpanSet};
 use tokio::sync::mpsc;
 
 /// Everything that the control thread can be told.
@@ -32,7 +34,7 @@ pub(crate) enum Inbox {
     },
     Pause {
         id: DownloadId,
-        done: SyncSender<()>,
+        done: Reply<()>,
     },
     Resume {
         id: DownloadId,
@@ -40,7 +42,7 @@ pub(crate) enum Inbox {
     /// Keep what it has, and go.
     Stop {
         id: DownloadId,
-        done: SyncSender<()>,
+        done: Reply<()>,
     },
     Cancel {
         id: DownloadId,
@@ -54,10 +56,20 @@ pub(crate) enum Inbox {
     Snapshot(Asked),
     Progress {
         id: DownloadId,
-        reply: SyncSender<Option<Progress>>,
+        reply: Reply<Option<Progress>>,
     },
     Cookies {
-        reply: SyncSender<CookieJar>,
+        reply: Reply<CookieJar>,
+    },
+    /// What the user keeps for a host, which was asked for.
+    Introduced {
+        host: String,
+        cookies: CookieJar,
+        netrc: Option<Netrc>,
+    },
+    /// Is anybody there?
+    Ping {
+        reply: Reply<()>,
     },
     /// Stop everything and end when all has been saved.
     Shutdown,
@@ -67,7 +79,46 @@ pub(crate) enum Inbox {
 /// again and again makes nobody allocate.
 pub(crate) struct Asked {
     pub(crate) snapshot: Snapshot,
-    pub(crate) reply: SyncSender<Asked>,
+    pub(crate) reply: Back,
+}
+
+/// The way back of a snapshot.
+#[derive(Clone)]
+pub(crate) enum Back {
+    To(SyncSender<Asked>),
+    /// It goes on to another process, as the answer to the question of this number.
+    Across(Arc<dyn Fn(u64, Snapshot) + Send + Sync>, u64),
+}
+
+impl Asked {
+    /// Sends it back.
+    pub(crate) fn give(self) {
+        match self.reply.clone() {
+            // Fails only when nobody waits any more.
+            Back::To(sender) => drop(sender.try_send(self)),
+            Back::Across(answer, call) => answer(call, self.snapshot),
+        }
+    }
+}
+
+/// Takes the answer to a question, without waiting for anybody.
+pub(crate) struct Reply<T>(Box<dyn FnOnce(T) + Send>);
+
+impl<T: Send + 'static> Reply<T> {
+    /// Hands the answer to this.
+    pub(crate) fn by(answer: impl FnOnce(T) + Send + 'static) -> Self {
+        Self(Box::new(answer))
+    }
+
+    /// Sends it here, where there is room for it.
+    pub(crate) fn to(sender: SyncSender<T>) -> Self {
+        // Fails only when nobody waits any more.
+        Self::by(move |answer| drop(sender.try_send(answer)))
+    }
+
+    pub(crate) fn give(self, answer: T) {
+        (self.0)(answer);
+    }
 }
 
 /// What may hold up a write: downloads that are held up together share a data thread.
@@ -140,8 +191,16 @@ pub(crate) enum ToCold {
         target: Target,
         returned: Option<Returned>,
     },
+    /// As [`ToCold::Release`], from another process, which has closed it: what that says of the part.
+    Returned {
+        doubts: u64,
+        have: SpanSet,
+    },
     /// The control thread has let go of everything.
     Freed,
+    /// The process that had the control thread has ended: nothing that was asked or said before counts. It is to be
+    /// started again.
+    Crashed(Failure),
 }
 
 /// What a cold side answers.

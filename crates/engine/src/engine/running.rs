@@ -54,6 +54,9 @@ pub(super) struct Hot {
     /// What its fetches may write before its disk is looked at again.
     pub(super) granted: Arc<AtomicU64>,
     pub(super) fetches: BTreeMap<SegmentId, Live>,
+    /// Requests that wait for what the user keeps for their host; with whether they were sent again with
+    /// credentials.
+    pub(super) parked: Vec<(Order, bool)>,
 }
 
 /// One fetch that runs.
@@ -103,6 +106,8 @@ impl Running {
             | ToCold::Cancel
             | ToCold::End
             | ToCold::Release { .. }
+            | ToCold::Returned { .. }
+            | ToCold::Crashed(_)
             | ToCold::Freed => true,
         });
         self.send(ToCold::Paused);
@@ -141,10 +146,9 @@ impl Running {
         }
     }
 
-    /// Lets the cold side have the part.
+    /// Lets the cold side have the part, or the end of the stream.
     pub(super) fn release(&mut self) {
-        let part = |hot: &&mut Hot| matches!(hot.target, Target::Part { .. });
-        if let Some(release) = self.hot.as_mut().filter(part).and_then(Hot::let_go) {
+        if let Some(release) = self.hot.as_mut().and_then(Hot::let_go) {
             self.send(release);
         }
     }
@@ -191,6 +195,7 @@ impl Hot {
             allowed: usize::MAX,
             granted,
             fetches: BTreeMap::new(),
+            parked: Vec::new(),
         }
     }
 
@@ -220,7 +225,7 @@ impl Hot {
         match target {
             Target::Part { .. } => Some(ToCold::Release { target, returned }),
             // Nobody else wants a stream; whoever reads it may keep a fetch in its write for ever.
-            Target::Stream(_) => Some(ToCold::Release { target, returned: None }),
+            Target::Stream(_) | Target::Pipe { .. } => Some(ToCold::Release { target, returned: None }),
             Target::Nowhere => None,
         }
     }

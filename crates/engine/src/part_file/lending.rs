@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_core::checkpoint::{About, Checkpoint, CheckpointError, FILE_SIZE, Slot};
+use tidegate_core::checkpoint::{About, Checkpoint, CheckpointError, FILE_SIZE, Record, Slot};
 use tidegate_core::{Span, SpanSet};
 
 /// All that is known of a part file besides its bytes.
@@ -39,11 +39,15 @@ pub struct State {
     pub recorded: bool,
     /// How often bytes were announced that the validator on record does not speak for.
     pub doubts: u64,
+    /// The newest durable slot of a process before, until it is known to be on the disk: it must be written once
+    /// more before the other one is overwritten.
+    pub inherited: Option<(Slot, Record)>,
 }
 
 impl<D: Disk> PartFile<D> {
     /// What another process must know to go on with it. Nobody may write here until it has ended.
     pub fn state(&self) -> State {
+        let inherited = lock(&self.cycle).inherited.clone();
         let map = lock(&self.map);
         State {
             version: self.version.load(Ordering::Acquire),
@@ -56,6 +60,7 @@ impl<D: Disk> PartFile<D> {
             next_written: map.next_written,
             recorded: map.recorded,
             doubts: self.doubts(),
+            inherited,
         }
     }
 
@@ -82,7 +87,7 @@ impl<D: Disk> PartFile<D> {
         part.have_total = AtomicU64::new(total);
         part.doubts = AtomicU64::new(state.doubts);
         // Whoever had it before has synced the names.
-        part.cycle = Cycle { names_are_synced: true, ..Cycle::default() }.into();
+        part.cycle = Cycle { names_are_synced: true, inherited: state.inherited, ..Cycle::default() }.into();
         part
     }
 
@@ -106,7 +111,6 @@ impl<D: Disk> PartFile<D> {
         let mut map = self.live_map()?;
         self.doubts.fetch_max(doubts, Ordering::AcqRel);
         let found = if map.recorded { self.read_checkpoint()?.ok() } else { None };
-        let found = found.filter(|c| c.durable.about.key == self.key);
         match found {
             Some(checkpoint) => {
                 let belief = checkpoint.trusted(&map.about.surroundings);

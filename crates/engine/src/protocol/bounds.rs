@@ -4,7 +4,8 @@
 //! The bounds are beyond all that an honest process says, whatever servers say to it: a server must not be able to
 //! have the child ended by a strange answer.
 
-use super::{Cold, FromChild, PartState, Place, Resolution, Saved, ToChild};
+use super::{Cold, FromChild, Place, Resolution, Saved, ToChild};
+use crate::part_file::State;
 use tidegate_core::message::{EventKind, Phase, Progress};
 use tidegate_core::request::Destination;
 use tidegate_core::transfer::{Found, Preparation, Verified};
@@ -50,17 +51,21 @@ pub(super) fn of_child(message: &FromChild) -> Check {
         FromChild::Cold { id: _, message } => cold(message),
         FromChild::Saved { call: _, result: Saved::Durable(bytes) } => is_size(*bytes),
         FromChild::Saved { call: _, result: Saved::Failed(failure) } => is_failure(failure),
+        FromChild::Saved { call: _, result: Saved::Gone } => Ok(()),
         FromChild::Snapshot { call: _, snapshot } => {
             hold(snapshot.downloads.len() <= MOST_DOWNLOADS, "too many downloads")?;
             is_size(snapshot.speed)?;
             snapshot.downloads.iter().try_for_each(is_progress)
         }
         FromChild::Progress { call: _, progress } => progress.iter().try_for_each(is_progress),
-        FromChild::Resolve { call: _, host, port: _ } => {
+        FromChild::Resolve { call: _, host, port: _ } | FromChild::Introduce { host } => {
             let strange = |b: u8| b <= b' ' || b == 0x7f || b >= 0x80;
             hold(host.len() <= MAX_URL && !host.is_empty() && !host.bytes().any(strange), "no name of a host")
         }
-        FromChild::Done { .. } | FromChild::Cookies { .. } | FromChild::Pong { .. } => Ok(()),
+        FromChild::Done { .. }
+        | FromChild::Cookies { .. }
+        | FromChild::Pong { .. }
+        | FromChild::WantRoots { .. } => Ok(()),
     }
 }
 
@@ -177,10 +182,6 @@ pub(super) fn of_parent(message: &ToChild) -> Check {
             place.iter().try_for_each(is_place)
         }
         ToChild::MachineReady { id: _, turn } => is_step(*turn),
-        ToChild::Learn { id: _, call: _, identity, doubts } => {
-            is_step(*doubts)?;
-            is_identity(identity)
-        }
         ToChild::Resolved { call: _, answer: Resolution::Found(addresses) } => {
             hold(addresses.len() <= Resolution::MOST, "too many addresses")
         }
@@ -201,7 +202,9 @@ pub(super) fn of_parent(message: &ToChild) -> Check {
         | ToChild::Cookies { .. }
         | ToChild::Resolved { call: _, answer: Resolution::Unknown }
         | ToChild::Ping { .. }
-        | ToChild::Shutdown {} => Ok(()),
+        | ToChild::Shutdown {}
+        | ToChild::Introduced { .. }
+        | ToChild::Roots { .. } => Ok(()),
     }
 }
 
@@ -217,11 +220,17 @@ fn is_place(place: &Place) -> Check {
     }
 }
 
-fn is_part(part: &PartState) -> Check {
-    let PartState { version, about, have, synced, generation, sequence, doubts, .. } = part;
+fn is_part(part: &State) -> Check {
+    let State { version, about, have, synced, generation, sequence, doubts, inherited, .. } = part;
     is_identity(&about.identity)?;
     [*version, *generation, *sequence, *doubts].into_iter().try_for_each(is_step)?;
     have.iter().chain(synced.iter()).try_for_each(is_span)?;
+    inherited.iter().try_for_each(|(slot, record)| {
+        is_identity(&record.about.identity)?;
+        [record.sequence, record.generation].into_iter().try_for_each(is_step)?;
+        record.spans.iter().try_for_each(is_span)?;
+        hold(slot.is_durable(), "a slot of the other kind")
+    })?;
     hold(part.next_durable.is_durable() && !part.next_written.is_durable(), "a slot of the other kind")
 }
 

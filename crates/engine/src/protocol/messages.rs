@@ -9,13 +9,14 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Limits, Progress, Proof, Snapshot};
+use tidegate_core::netrc::Netrc;
 use tidegate_core::transfer::{Found, Preparation, Verified};
 use tidegate_core::{Digest, DownloadId, Failure, Identity, Request, SpanSet};
 
 messages! {
     /// What the parent says. Where it has a `call`, the answer has the same number; the parent gives each once.
     pub enum ToChild {
-        /// The first message: how this engine is to be. Answered by [`FromChild::Ready`].
+        /// The first message, after [`FromChild::Ready`]: how this engine is to be.
         1 "hello" 0 VERY_LONG Hello {
             /// The parent's [`VERSION`](super::VERSION).
             version: u32,
@@ -37,7 +38,7 @@ messages! {
             found: Found,
             /// What was found lies in the part of another link.
             borrowed: bool,
-            /// Where its bytes go.
+            /// Where its bytes go. A part is lent later, when it was prepared.
             place: Place,
         }
         /// [`Cold::Prepare`] was done. The descriptors of a place ride on this.
@@ -46,7 +47,7 @@ messages! {
             id: DownloadId,
             /// The number of the question.
             turn: u64,
-            /// Another place than before, if it is another now.
+            /// The part, where there is one.
             place: Option<Place>,
         }
         /// [`Cold::Verify`] was done. The descriptors of a place ride on this.
@@ -57,7 +58,7 @@ messages! {
             turn: u64,
             /// What was found.
             verified: Verified,
-            /// The part as it is now, if bytes were taken back.
+            /// The part, unless all is well and nobody is to have it any more.
             place: Option<Place>,
         }
         /// The machine has again what [`Cold::AwaitMachine`] said that it lacks.
@@ -76,17 +77,6 @@ messages! {
         8 "gone" 0 SHORT Gone {
             /// Which.
             id: DownloadId,
-        }
-        /// The record of the part is to name this identity. Answered by [`FromChild::Saved`].
-        9 "learn" 0 SHORT Learn {
-            /// Which.
-            id: DownloadId,
-            /// The number of the question.
-            call: u64,
-            /// Which version it is.
-            identity: Identity,
-            /// How often the part was doubted when this was decided.
-            doubts: u64,
         }
         /// The record is to be brought up to date. Answered by [`FromChild::Saved`].
         10 "save" 0 SHORT Save {
@@ -164,13 +154,29 @@ messages! {
         }
         /// Ends every download, saving what it has, and then the child.
         22 "shutdown" 0 SHORT Shutdown {}
+        /// The answer to [`FromChild::Introduce`]: what the user keeps for a host.
+        23 "introduced" 0 VERY_LONG Introduced {
+            /// The host.
+            host: String,
+            /// The cookies for it.
+            cookies: CookieJar,
+            /// The logins for it.
+            netrc: Option<Netrc>,
+        }
+        /// The answer to [`FromChild::WantRoots`].
+        24 "roots" 0 VERY_LONG Roots {
+            /// The number of the question, which the child gave.
+            call: u64,
+            /// The certificates.
+            roots: Roots,
+        }
     }
 }
 
 messages! {
     /// What the child says. The numbers of answers are those of the questions.
     pub enum FromChild {
-        /// The answer to [`ToChild::Hello`], given when the process is locked down.
+        /// The first message: the process is locked down.
         1 "ready" 0 SHORT Ready {
             /// The child's [`VERSION`](super::VERSION).
             version: u32,
@@ -191,7 +197,7 @@ messages! {
             /// The number of the question.
             call: u64,
         }
-        /// The answer to [`ToChild::Learn`] and [`ToChild::Save`].
+        /// The answer to [`ToChild::Save`].
         4 "saved" 0 SHORT Saved {
             /// The number of the question.
             call: u64,
@@ -234,6 +240,17 @@ messages! {
             call: u64,
             /// When the control thread answered, in nanoseconds of `CLOCK_MONOTONIC`.
             at_ns: u64,
+        }
+        /// What does the user keep for a host that an answer leads to? Asked before the first request to it, and
+        /// before its name is looked up. Answered by [`ToChild::Introduced`].
+        10 "introduce" 0 SHORT Introduce {
+            /// The host as it stands in the URL.
+            host: String,
+        }
+        /// Which certificates does the system trust? Answered by [`ToChild::Roots`].
+        11 "want-roots" 0 SHORT WantRoots {
+            /// The number of the question, which the child gives.
+            call: u64,
         }
     }
 }
@@ -297,10 +314,12 @@ pub enum Cold {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Saved {
-    /// So many bytes of the file survive a power loss.
+    /// So many bytes of the file are here, and survive a power loss if that was asked for.
     Durable(u64),
     /// It was not.
     Failed(Failure),
+    /// The child does not have the part any more.
+    Gone,
 }
 
 /// What a name stands for.
@@ -312,6 +331,16 @@ pub enum Resolution {
     /// There is no such name.
     Unknown,
     /// Nobody could tell; the reason in words.
+    Failed(String),
+}
+
+/// The certificates that the system trusts.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Roots {
+    /// These, each in base64 on a line of its own.
+    Found(String),
+    /// None; the reason in words.
     Failed(String),
 }
 

@@ -5,9 +5,7 @@ use crate::part_file::State;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
-use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::Limits;
-use tidegate_core::netrc::Netrc;
 use tidegate_core::written;
 use url::Url;
 
@@ -19,10 +17,6 @@ pub struct Setup {
     pub limits: Limits,
     /// How to reach the network.
     pub network: NetworkConfig,
-    /// Cookies at the start.
-    pub cookies: CookieJar,
-    /// Passwords by host.
-    pub netrc: Option<Netrc>,
     /// Another user agent than ours.
     pub user_agent: Option<String>,
     /// The page that a download is said to come from.

@@ -8,10 +8,19 @@ use tempfile::TempDir;
 use tidegate_core::message::EventKind;
 use tidegate_core::request::{Destination, Mirror, Request};
 use tidegate_core::{Code, DownloadId};
-use tidegate_engine::{Config, Engine, EngineHandle};
+use tidegate_engine::{Config, Engine, EngineHandle, Mode};
 
 /// A download that takes longer than this hangs.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60);
+
+/// With this variable every engine of these tests runs in a process of its own.
+const IN_A_CHILD: &str = "TIDEGATE_TEST_CHILD";
+
+/// The program of the example, which can be an engine's process.
+pub(crate) fn embed() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    here.parent().and_then(Path::parent).unwrap().join("examples/embed")
+}
 
 /// An engine and a folder of its own.
 pub(crate) struct Bench {
@@ -47,7 +56,10 @@ impl Bench {
         Self::with(Config { seed: Some(1), ..Config::default() })
     }
 
-    pub(crate) fn with(config: Config) -> Self {
+    pub(crate) fn with(mut config: Config) -> Self {
+        if std::env::var_os(IN_A_CHILD).is_some() {
+            config.mode = Mode::Child { program: Some(embed()), whole: false };
+        }
         Self { engine: Engine::start(config).unwrap(), folder: tempfile::tempdir().unwrap() }
     }
 

@@ -1,0 +1,320 @@
+//! The engine's process: talks to strangers, and can do nothing else.
+//!
+//! It is started by [`crate::supervisor`] with a socket and an empty environment, locks itself down before it hears
+//! anything, and then runs the same control thread and data threads as an engine in the program's own process.
+//! What it may touch of the machine's files is what it is handed as open descriptors.
+//!
+//! Its threads are all there before the lock-down, since there can be none after it: those that are not needed yet
+//! wait. The main thread reads what the parent says, and never waits for a disk.
+
+mod downlink;
+mod keeper;
+mod strangers;
+mod uplink;
+
+use crate::config::Config;
+use crate::connect::Network;
+use crate::disk::OsDisk;
+use crate::engine::{Asked, Back, Control, Disk, FromCold, Inbox, Reply, Start};
+use crate::part_file::PartFile;
+use crate::protocol::{FromChild, KindOf, Place, Setup, ToChild, VERSION};
+use crate::target::{StreamTarget, Target};
+use crate::threads::Threads;
+use downlink::{Broken, Downlink};
+use keeper::Keeper;
+use std::ffi::CStr;
+use std::fs::File;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use strangers::{AskParent, AskRoots};
+use tidegate_confine::{ENGINE, Layers};
+use tidegate_core::message::Snapshot;
+use tidegate_core::{Code, DownloadId, Failure};
+use uplink::Uplink;
+
+/// What such a process is called, whatever its file's name is.
+pub(crate) const NAME: &CStr = c"tidegate";
+
+/// The argument that makes a program one.
+pub(crate) const ARGUMENT: &CStr = c"engine";
+
+/// The number of its socket.
+pub(crate) const SOCKET: RawFd = 3;
+
+/// Threads that wait for work when the process is locked down: the control thread, the one that writes to the
+/// parent, the keeper; and for each disk two, one that writes and one that waits for syncs.
+const THREADS: usize = 3 + 2 * 8;
+
+/// If this program was started to be the engine's process, is that until its end, and returns how it ended.
+///
+/// To be called as the first thing in `main`, while there is one thread and nothing is open: in every program that
+/// uses [`crate::Engine::start_child`] without naming another one. It does nothing in a program that was started
+/// by anybody else.
+#[must_use = "the program is to end with this"]
+pub fn run_if_child() -> Option<ExitCode> {
+    if !is_wanted() {
+        return None;
+    }
+    let socket = tidegate_confine::spawn::inherited(SOCKET).ok()?;
+    rustix::net::sockopt::socket_type(&socket)
+        .ok()
+        .filter(|kind| *kind == rustix::net::SocketType::STREAM)?;
+    Some(run(socket, Layers::ALL))
+}
+
+/// Whether this process was started to be an engine's.
+pub(crate) fn is_wanted() -> bool {
+    let mut arguments = std::env::args_os().skip(1);
+    let asked = arguments.next().is_some_and(|word| word.as_encoded_bytes() == ARGUMENT.to_bytes());
+    asked && arguments.next().is_none() && std::env::vars_os().next().is_none()
+}
+
+/// Runs on this socket until the parent is gone or has it end.
+fn run(socket: OwnedFd, layers: Layers) -> ExitCode {
+    let half = match tidegate_confine::begin(&ENGINE, layers) {
+        Ok(half) => half,
+        Err(error) => return fail(&format!("it could not be locked down: {error}")),
+    };
+    let threads = match Threads::reserved(THREADS) {
+        Ok(threads) => Arc::new(threads),
+        Err(error) => return fail(&format!("there are no threads for it: {error}")),
+    };
+    let socket = Arc::new(socket);
+    let uplink = Arc::new(Uplink::new(Arc::clone(&socket)));
+    let writer = Arc::clone(&uplink);
+    let keeper = threads
+        .spawn("uplink".to_owned(), move || writer.write_what_waits())
+        .and_then(|()| Keeper::start(&uplink, &threads));
+    let keeper = match keeper {
+        Ok(keeper) => keeper,
+        Err(error) => return fail(&format!("there are no threads for it: {error}")),
+    };
+    let report = half.finish();
+    let named = |missing: bool| {
+        let layers = report
+            .layers()
+            .filter(move |(_, state)| matches!(state, tidegate_confine::State::Missing(_)) == missing);
+        layers.map(|(layer, _)| layer.word().to_owned()).collect()
+    };
+    uplink.send(&FromChild::Ready { version: VERSION, layers: named(false), missing: named(true) });
+
+    let mut downlink = Downlink::new(socket);
+    let setup = match downlink.next() {
+        Ok((ToChild::Hello { version: VERSION, setup }, _)) => setup,
+        Ok((ToChild::Hello { version, .. }, _)) => {
+            return fail(&format!("its parent speaks version {version}, and it speaks {VERSION}"));
+        }
+        Ok((message, _)) => return fail(&format!("its parent began with {}", message.kind().name)),
+        // A spare that was not needed.
+        Err(Broken::Ended) => return ExitCode::SUCCESS,
+        Err(broken) => return fail(&format!("it did not understand its parent: {broken}")),
+    };
+    match Child::start(setup, uplink, keeper, threads) {
+        Ok(child) => child.serve(downlink),
+        Err(failure) => fail(&failure.message),
+    }
+}
+
+/// The parent shows what is said here with the failure.
+fn fail(why: &str) -> ExitCode {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{why}");
+    ExitCode::FAILURE
+}
+
+struct Child {
+    control: SyncSender<Inbox>,
+    uplink: Arc<Uplink>,
+    keeper: Arc<Keeper>,
+    threads: Arc<Threads>,
+    names: Arc<AskParent>,
+    roots: Arc<AskRoots>,
+    snapshots: Arc<dyn Fn(u64, Snapshot) + Send + Sync>,
+}
+
+impl Child {
+    fn start(
+        setup: Setup,
+        uplink: Arc<Uplink>,
+        keeper: Arc<Keeper>,
+        threads: Arc<Threads>,
+    ) -> Result<Self, Failure> {
+        let Setup { limits, network, user_agent, referer, buffered, seed } = setup;
+        let names = Arc::new(AskParent::new(&uplink));
+        let roots = Arc::new(AskRoots::new(&uplink));
+        let config = Config {
+            limits,
+            network: network.clone(),
+            user_agent,
+            referer,
+            buffered,
+            seed,
+            ..Config::default()
+        };
+        let network = Network::asking(network, Box::new(Arc::clone(&names)), Box::new(Arc::clone(&roots)))?;
+        let (control, inbox) = sync_channel(crate::handle::INBOX);
+        let asks = Arc::clone(&uplink);
+        let engine = Control::new(config, network, inbox, control.clone(), Arc::clone(&threads))
+            .asking(move |host| asks.send(&FromChild::Introduce { host: host.to_owned() }));
+        threads
+            .spawn("control".to_owned(), move || engine.run())
+            .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
+        let tells = Arc::clone(&uplink);
+        let snapshots = Arc::new(move |call, snapshot| tells.send(&FromChild::Snapshot { call, snapshot }));
+        Ok(Self { control, uplink, keeper, threads, names, roots, snapshots })
+    }
+
+    /// Does what the parent says until it is gone, or there is nothing more to do.
+    fn serve(self, mut downlink: Downlink) -> ExitCode {
+        loop {
+            match downlink.next() {
+                Ok((message, descriptors)) => {
+                    let ends = matches!(message, ToChild::Shutdown {});
+                    if let Err(why) = self.take(message, descriptors) {
+                        return fail(why);
+                    }
+                    if ends {
+                        break;
+                    }
+                }
+                Err(Broken::Ended) => {
+                    // Nobody is there to be told anything. What is here is found by the next run.
+                    self.keeper.save_all();
+                    return ExitCode::SUCCESS;
+                }
+                Err(broken) => {
+                    self.keeper.save_all();
+                    return fail(&format!("it did not understand its parent: {broken}"));
+                }
+            }
+        }
+        self.wind_up(downlink)
+    }
+
+    /// The parent wants an end: its cold sides say what must be said yet, and the socket ends with the last.
+    fn wind_up(self, mut downlink: Downlink) -> ExitCode {
+        while let Ok((message, descriptors)) = downlink.next() {
+            if let Err(why) = self.take(message, descriptors) {
+                return fail(why);
+            }
+        }
+        self.keeper.save_all();
+        ExitCode::SUCCESS
+    }
+
+    fn take(&self, message: ToChild, descriptors: Vec<OwnedFd>) -> Result<(), &'static str> {
+        let mut descriptors = descriptors.into_iter();
+        let uplink = Arc::clone(&self.uplink);
+        let inbox = match message {
+            ToChild::Hello { .. } => return Err("its parent said hello twice"),
+            ToChild::Register { id } => {
+                let Some(cold) = self.keeper.register(id) else { return Err("there are too many downloads") };
+                Inbox::Register { id, cold }
+            }
+            ToChild::Start { id, request, found, borrowed, place } => {
+                let (disk, doubts) = match &place {
+                    Place::Nowhere => (Disk::Nowhere, 0),
+                    Place::Stream { .. } => (Disk::Stream(id), 0),
+                    Place::Later { file_system, doubts } => (Disk::FileSystem(*file_system), *doubts),
+                    Place::Part { .. } => return Err("a part was lent before it was prepared"),
+                };
+                let target = self.target(id, place, &mut descriptors)?;
+                Inbox::Start(Box::new(Start { id, request, found, borrowed, target, disk, doubts }))
+            }
+            ToChild::Prepared { id, turn, place } => {
+                let target = place.map(|place| self.target(id, place, &mut descriptors)).transpose()?;
+                Inbox::Cold { id, turn, input: FromCold::Prepared { target } }
+            }
+            ToChild::Verified { id, turn, verified, place } => {
+                let target = place.map(|place| self.target(id, place, &mut descriptors)).transpose()?;
+                Inbox::Cold { id, turn, input: FromCold::Verified { verified, target } }
+            }
+            ToChild::MachineReady { id, turn } => Inbox::Cold { id, turn, input: FromCold::MachineReady },
+            ToChild::Over { id } => Inbox::Cold { id, turn: 0, input: FromCold::Over },
+            ToChild::Gone { id } => Inbox::Cold { id, turn: 0, input: FromCold::Gone },
+            ToChild::Save { id, call, durable } => {
+                self.keeper.save(id, call, durable);
+                return Ok(());
+            }
+            ToChild::Pause { id, call } => {
+                Inbox::Pause { id, done: Reply::by(move |()| uplink.send(&FromChild::Done { call })) }
+            }
+            ToChild::Resume { id } => Inbox::Resume { id },
+            ToChild::Stop { id, call } => {
+                Inbox::Stop { id, done: Reply::by(move |()| uplink.send(&FromChild::Done { call })) }
+            }
+            ToChild::Cancel { id } => Inbox::Cancel { id },
+            ToChild::SetLimits { limits } => Inbox::SetLimits(limits),
+            ToChild::SetDownloadLimit { id, limit } => Inbox::SetDownloadLimit { id, limit },
+            ToChild::Snapshot { call } => {
+                let reply = Back::Across(Arc::clone(&self.snapshots), call);
+                Inbox::Snapshot(Asked { snapshot: Snapshot::default(), reply })
+            }
+            ToChild::Progress { call, id } => {
+                let tell = move |progress| uplink.send(&FromChild::Progress { call, progress });
+                Inbox::Progress { id, reply: Reply::by(tell) }
+            }
+            ToChild::Cookies { call } => {
+                let tell = move |cookies| uplink.send(&FromChild::Cookies { call, cookies });
+                Inbox::Cookies { reply: Reply::by(tell) }
+            }
+            ToChild::Resolved { call, answer } => {
+                self.names.answer(call, answer);
+                return Ok(());
+            }
+            ToChild::Roots { call, roots } => {
+                self.roots.answer(call, roots);
+                return Ok(());
+            }
+            ToChild::Introduced { host, cookies, netrc } => Inbox::Introduced { host, cookies, netrc },
+            ToChild::Ping { call } => {
+                let tell = move |()| uplink.send(&FromChild::Pong { call, at_ns: monotonic_ns() });
+                Inbox::Ping { reply: Reply::by(tell) }
+            }
+            ToChild::Shutdown {} => Inbox::Shutdown,
+        };
+        self.control.send(inbox).map_err(|_| "its control thread broke")
+    }
+
+    fn target(
+        &self,
+        id: DownloadId,
+        place: Place,
+        descriptors: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<Target, &'static str> {
+        const MISSING: &str = "a descriptor is missing";
+        Ok(match place {
+            Place::Nowhere | Place::Later { .. } => Target::Nowhere,
+            Place::Stream { called } => {
+                let pipe = File::from(descriptors.next().ok_or(MISSING)?);
+                Target::Stream(Arc::new(StreamTarget::new(Box::new(pipe), &called)))
+            }
+            Place::Part { called, file_system, part } => {
+                let file = File::from(descriptors.next().ok_or(MISSING)?);
+                let checkpoint =
+                    if part.recorded { Some(File::from(descriptors.next().ok_or(MISSING)?)) } else { None };
+                let part = Arc::new(PartFile::from_state(OsDisk::received(file, checkpoint), part));
+                let path = Arc::new(PathBuf::from(called));
+                self.keeper.lend(id, &part, &path, file_system);
+                Target::Part { part, path }
+            }
+        })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Nobody reads what is said from now on; whoever waits for that ends.
+        self.uplink.break_off();
+        drop(Arc::clone(&self.threads));
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,162 @@
+//! What a process says, and what becomes of it.
+
+use super::watcher::{Reader, Violation};
+use super::{Call, STRANGERS, STRANGERS_EACH, Supervisor, comparable};
+use crate::config::Isolation;
+use crate::engine::ToCold;
+use crate::protocol::{Cold, FromChild, KindOf, Resolution, ToChild, VERSION};
+use std::sync::Arc;
+use tidegate_core::DownloadId;
+
+impl Supervisor {
+    /// Whether the process has answered since it was asked whether it is alive.
+    pub(super) fn has_answered(&self) -> bool {
+        !self.lock().calls.values().any(|call| matches!(call, Call::Ping))
+    }
+
+    /// What the process says.
+    pub(super) fn hear(self: &Arc<Self>, reader: &mut Reader, message: FromChild) -> Result<(), Violation> {
+        let name = message.kind().name;
+        if reader.ready.is_none() != matches!(message, FromChild::Ready { .. }) {
+            return Err(Violation(format!("{name} at the wrong time")));
+        }
+        match message {
+            FromChild::Ready { version, .. } if version != VERSION => {
+                return Err(Violation(format!("it speaks version {version}")));
+            }
+            FromChild::Ready { layers, missing, .. } => reader.ready = Some(Isolation { layers, missing }),
+            FromChild::Cold { id, message } => self.pass_on(id, message)?,
+            FromChild::Done { call } => self.answered(call, name, |call| match call {
+                Call::Done(done) => {
+                    done.give(());
+                    Some(())
+                }
+                _ => None,
+            })?,
+            FromChild::Saved { call, result } => self.answered(call, name, |call| match call {
+                Call::Saved(saved) => {
+                    // Nobody may wait any more.
+                    let _ = saved.send(result);
+                    Some(())
+                }
+                _ => None,
+            })?,
+            FromChild::Snapshot { call, snapshot } => self.answered(call, name, |call| match call {
+                Call::Snapshot(mut asked) => {
+                    asked.snapshot = snapshot;
+                    asked.give();
+                    Some(())
+                }
+                _ => None,
+            })?,
+            FromChild::Progress { call, progress } => self.answered(call, name, |call| match call {
+                Call::Progress(reply) => {
+                    reply.give(progress);
+                    Some(())
+                }
+                _ => None,
+            })?,
+            FromChild::Cookies { call, cookies } => {
+                let all = {
+                    let state = &mut *self.lock();
+                    // Of hosts that it has nothing to do with it has nothing to say.
+                    let met: Vec<&str> = state.met.iter().map(String::as_str).collect();
+                    state.cookies.replace(met, cookies, crate::engine::unix_now());
+                    state.cookies.clone()
+                };
+                self.answered(call, name, |call| match call {
+                    Call::Cookies(reply) => {
+                        reply.give(all);
+                        Some(())
+                    }
+                    _ => None,
+                })?;
+            }
+            FromChild::Pong { call, at_ns: _ } => self.answered(call, name, |call| match call {
+                Call::Ping => Some(()),
+                _ => None,
+            })?,
+            FromChild::Resolve { call, host, port } => self.look_up(reader, call, host, port),
+            FromChild::WantRoots { call } => {
+                let link = Arc::clone(&reader.link);
+                self.lookups.roots(move |roots| link.send(&ToChild::Roots { call, roots }, &[]));
+            }
+            FromChild::Introduce { host } => {
+                let mut state = self.lock();
+                state.strangers += 1;
+                if state.strangers > STRANGERS + STRANGERS_EACH * state.given {
+                    return Err(Violation("it wants to be introduced to too many hosts".to_owned()));
+                }
+                let message = self.introduction(&mut state, &host);
+                drop(state);
+                // From a thread that may wait for it.
+                let link = Arc::clone(&reader.link);
+                self.lookups.run_now(move || link.send(&message, &[]));
+            }
+        }
+        Ok(())
+    }
+
+    /// A name is looked up if the process was introduced to it, or it is a proxy's.
+    fn look_up(&self, reader: &Reader, call: u64, host: String, port: u16) {
+        let link = Arc::clone(&reader.link);
+        let tell = move |answer| link.send(&ToChild::Resolved { call, answer }, &[]);
+        let known = self.lock().met.contains(&comparable(&host)) || self.proxies.contains(&comparable(&host));
+        match known {
+            true => self.lookups.resolve(host, port, tell),
+            false => self
+                .lookups
+                .run_now(move || tell(Resolution::Failed("nobody asked for this host".to_owned()))),
+        }
+    }
+
+    fn pass_on(&self, id: DownloadId, message: Cold) -> Result<(), Violation> {
+        let mut state = self.lock();
+        let newest = state.newest;
+        let Some(entry) = state.downloads.get_mut(&id) else {
+            // It has ended meanwhile; or never was.
+            return if id <= newest { Ok(()) } else { Err(Violation(format!("there is no download {id}"))) };
+        };
+        let message = match message {
+            Cold::Tell(kind) => ToCold::Tell(kind),
+            Cold::Turn(turn) => ToCold::Turn(turn),
+            Cold::Prepare { preparation, doubts } => ToCold::Prepare { preparation, doubts },
+            Cold::Learned { identity, doubts } => ToCold::Learned { identity, doubts },
+            Cold::Verify { identity, digests, proof, received } => {
+                ToCold::Verify { identity, digests, proof, received }
+            }
+            Cold::AwaitMachine(failure) => ToCold::AwaitMachine(failure),
+            Cold::GiveUp(failure) => ToCold::GiveUp(failure),
+            Cold::Paused => ToCold::Paused,
+            Cold::Cancel => ToCold::Cancel,
+            Cold::End => ToCold::End,
+            Cold::Returned { doubts, have } => ToCold::Returned { doubts, have },
+            Cold::Freed => ToCold::Freed,
+        };
+        match entry.push(message) {
+            true => Ok(()),
+            false => Err(Violation(format!("it says too much of download {id}"))),
+        }
+    }
+
+    /// An answer came: hands it to whoever asked. One to a question of another kind is a violation; one that nobody
+    /// waits for any more is nothing.
+    fn answered(
+        &self,
+        number: u64,
+        name: &str,
+        give: impl FnOnce(Call) -> Option<()>,
+    ) -> Result<(), Violation> {
+        let call = {
+            let mut state = self.lock();
+            if number > state.next_call {
+                return Err(Violation(format!("{name} answers nothing")));
+            }
+            state.calls.remove(&number)
+        };
+        match call.map(give) {
+            Some(None) => Err(Violation(format!("{name} answers another question"))),
+            Some(Some(())) | None => Ok(()),
+        }
+    }
+}
