@@ -15,12 +15,16 @@ use crate::style::Tone;
 use crate::trouble::Trouble;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_core::message::{EventKind, Limits};
 use tidegate_core::request::Destination;
 use tidegate_core::units::show_rate;
 use tidegate_core::{Code, Failure};
 use tidegate_daemon::{Manager, MemoryStore, Notice, Outcome, Settings, WaitPolicy};
 use tidegate_engine::Engine;
+
+/// How long the engine may take to end when all downloads have.
+const TO_END: Duration = Duration::from_secs(1);
 
 /// Fetches what was asked for.
 ///
@@ -144,6 +148,8 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     if let Some(path) = &config.asking.save_cookies {
         engine::save_cookies(&engine.cookies()?, path)?;
     }
+    // Everything has ended by now, so there is nothing to wait for but a disk that hangs.
+    let _ = engine.shutdown(TO_END);
     Ok(exit)
 }
 

@@ -4,8 +4,8 @@
 //! that remembers each operation, loses unsynced writes and fails when told to.
 
 use crate::splice;
-use crate::sys::{self, FileSystem};
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use crate::sys::{self, FileSystem, Others};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -151,10 +151,36 @@ impl OsDisk {
         Ok((part, checkpoint))
     }
 
-    /// Whether nobody else has the part open, in any process: to be asked when no other descriptor of this
-    /// process leads to it. `None` where that cannot be found out.
-    pub fn is_here_alone(&self) -> Option<bool> {
-        sys::is_open_here_alone(&self.part)
+    /// Whether nobody else can write into the part by a descriptor, in any process. To be asked when nothing else
+    /// is done with the part here. `None` where that cannot be found out.
+    ///
+    /// # Errors
+    /// When the part cannot be opened once more, or another process has taken its lock meanwhile.
+    pub fn is_written_by_nobody_else(&self) -> io::Result<Option<bool>> {
+        match sys::is_open_without(Others::Nobody, &self.part) {
+            // Somebody may only read: whoever indexes files, looks for viruses, or plays what is here so far.
+            Some(false) => self.has_no_other_writers(),
+            known => Ok(known),
+        }
+    }
+
+    fn has_no_other_writers(&self) -> io::Result<Option<bool>> {
+        let Some(names) = &self.names else { return Ok(None) };
+        let lock = || match rustix::fs::flock(&self.part, FlockOperation::NonBlockingLockExclusive) {
+            Err(error @ rustix::io::Errno::WOULDBLOCK) => Err(io::Error::from(error)),
+            _ => Ok(()),
+        };
+        // Our own writing would count too. The lock goes with it, and is taken again.
+        let reader = names.open(&names.part, OFlags::RDONLY, &self.part)?;
+        sys::reopen_as(self.part.as_fd(), reader.as_fd())?;
+        drop(reader);
+        lock()?;
+        let without = sys::is_open_without(Others::NoWriters, &self.part);
+        let writer = names.open(&names.part, OFlags::RDWR, &self.part)?;
+        sys::reopen_as(self.part.as_fd(), writer.as_fd())?;
+        drop(writer);
+        lock()?;
+        Ok(without)
     }
 
     /// The part's descriptor, for moving bytes into it without a copy.
@@ -322,5 +348,52 @@ impl Disk for OsDisk {
 
     fn refuses_at_once(&self) -> bool {
         self.file_system().refuses_at_once()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn open(dir: &Path) -> OsDisk {
+        let fd = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let part =
+            File::options().read(true).write(true).create(true).truncate(false).open(dir.join("f.part"));
+        let part = part.unwrap();
+        rustix::fs::flock(&part, FlockOperation::NonBlockingLockExclusive).unwrap();
+        OsDisk::new(Arc::new(fd.unwrap()), part, "f.part".into(), None, "f.part.tide".into())
+    }
+
+    #[test]
+    fn whoever_reads_is_no_writer_and_whoever_writes_is_found_however_it_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = open(dir.path());
+        assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(true));
+        let reader = File::open(dir.path().join("f.part")).unwrap();
+        assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(true));
+        // Everything is as before: it can be written to, and is locked.
+        assert_eq!(disk.write_at(Target::Part, 3, b"abc").unwrap(), 3);
+        assert!(rustix::fs::flock(&reader, FlockOperation::NonBlockingLockExclusive).is_err());
+        let (lent, _) = disk.reopen().unwrap();
+        assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(false));
+        let kept = lent.try_clone().unwrap();
+        drop((lent, reader));
+        assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(false));
+        drop(kept);
+        assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(true));
+    }
+
+    #[test]
+    fn what_is_lent_takes_no_lock_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = open(dir.path());
+        let (lent, _) = disk.reopen().unwrap();
+        let _ = rustix::fs::flock(&lent, FlockOperation::Unlock);
+        drop(OsDisk::received(lent, None));
+        let other = File::open(dir.path().join("f.part")).unwrap();
+        assert!(rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).is_err());
+        drop(disk);
+        assert!(rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).is_ok());
     }
 }

@@ -101,9 +101,22 @@ pub fn wake_at(socket: impl AsFd, bytes: u64) -> io::Result<()> {
 /// Which signal a lease that is broken sends: `fcntl` of Linux, which `libc` does not name.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether an open file is the only one of its inode, in any process: the kernel gives a lease for writing to
-/// nobody else. The lease is given back at once. `None` where there are no leases, or not for us.
-pub fn is_open_here_alone(file: impl AsFd) -> Option<bool> {
+/// Which others are to have a file open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Others {
+    /// None at all, in any process; for a file that is open for writing here.
+    Nobody,
+    /// None for writing; for a file that is open for reading alone here.
+    NoWriters,
+}
+
+/// Whether it is so that these others have no part in an open file: only then the kernel gives a lease for it, which
+/// is given back at once. `None` where there are no leases, or not for us.
+pub fn is_open_without(others: Others, file: impl AsFd) -> Option<bool> {
+    let kind = match others {
+        Others::Nobody => libc::F_WRLCK,
+        Others::NoWriters => libc::F_RDLCK,
+    };
     let control = |command: libc::c_int, argument: libc::c_int| {
         // SAFETY: three integers, no pointers; the descriptor is borrowed, so it is open for the whole call.
         match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, argument) } {
@@ -114,7 +127,7 @@ pub fn is_open_here_alone(file: impl AsFd) -> Option<bool> {
     // Somebody who opens the file just then breaks the lease, and this process is sent a signal. The usual one
     // (SIGIO) would end it; this one does nothing unless somebody wants it.
     control(F_SETSIG, libc::SIGURG).ok()?;
-    match control(libc::F_SETLEASE, libc::F_WRLCK) {
+    match control(libc::F_SETLEASE, kind) {
         Ok(()) => {
             // It cannot fail: there is one.
             let _ = control(libc::F_SETLEASE, libc::F_UNLCK);
@@ -122,6 +135,19 @@ pub fn is_open_here_alone(file: impl AsFd) -> Option<bool> {
         }
         Err(Some(libc::EAGAIN | libc::EBUSY)) => Some(false),
         Err(_) => None,
+    }
+}
+
+/// Makes an open file be another opening of its file: `of` is closed and its number means `by`, in one step.
+///
+/// # Errors
+/// Those of `dup3`; then nothing is changed.
+pub fn reopen_as(of: BorrowedFd<'_>, by: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: three integers, no pointers. Both are borrowed, so they are open for the whole call; and whoever owns
+    // the number of `of` owns, after it, a descriptor of that number as before.
+    match unsafe { libc::dup3(by.as_raw_fd(), of.as_raw_fd(), libc::O_CLOEXEC) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 
@@ -198,13 +224,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("one");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-        assert_eq!(is_open_here_alone(&file), Some(true));
+        assert_eq!(is_open_without(Others::Nobody, &file), Some(true));
         let other = File::options().write(true).open(&path).unwrap();
-        assert_eq!(is_open_here_alone(&file), Some(false));
+        assert_eq!(is_open_without(Others::Nobody, &file), Some(false));
         drop(other);
         let copy = file.try_clone().unwrap();
         drop(file);
-        assert_eq!(is_open_here_alone(&copy), Some(true));
+        assert_eq!(is_open_without(Others::Nobody, &copy), Some(true));
     }
 
     #[test]

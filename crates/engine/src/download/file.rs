@@ -271,9 +271,8 @@ impl<'a> FileSide<'a> {
         let quick = self.is_quick(part.identity().length);
         let control = self.download.control.clone();
         let come_back = move || {
-            if !part.is_here_alone() {
-                // Whoever has it open may still write.
-                control.end_child("it did not close a file that it had returned");
+            if !part.is_written_by_nobody_else()? {
+                control.end_child("a file that it had returned could still be written to");
             }
             part.come_back(doubts, have)
         };

@@ -160,8 +160,11 @@ impl<D: Disk> PartFile<D> {
 }
 
 impl PartFile<OsDisk> {
-    /// Whether no other process has it open. Where that cannot be found out: no.
-    pub fn is_here_alone(&self) -> bool {
-        self.disk.is_here_alone() == Some(true)
+    /// Whether no other process can write into it. Where that cannot be found out: no.
+    ///
+    /// # Errors
+    /// When the part cannot be opened once more, or another process has taken its lock meanwhile.
+    pub fn is_written_by_nobody_else(&self) -> io::Result<bool> {
+        Ok(self.disk.is_written_by_nobody_else()? == Some(true))
     }
 }
