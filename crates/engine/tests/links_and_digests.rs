@@ -21,6 +21,11 @@ const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
 /// Leaves a part `f.part` of this link, with these bytes from the first.
 fn leave_part(bench: &Bench, url: &str, tag: &str, length: u64, bytes: &[u8]) {
+    leave_marked(bench, url, tag, length, bytes, None);
+}
+
+/// The same, with the mark that it was about to get this name.
+fn leave_marked(bench: &Bench, url: &str, tag: &str, length: u64, bytes: &[u8], done: Option<&str>) {
     let mut landing = Landing::open(LandingRequest {
         dir: bench.folder.path().to_owned(),
         name: PathBuf::from("f"),
@@ -39,6 +44,7 @@ fn leave_part(bench: &Bench, url: &str, tag: &str, length: u64, bytes: &[u8]) {
     let begun = landing.begin(&identity, OsStr::new("f"), Basis::Nothing, &Options::default()).unwrap();
     let Begin::Fetch(version) = begun else { panic!("{begun:?}") };
     landing.part().write_at(version, 0, bytes).unwrap();
+    landing.part().mark_done(done).unwrap();
     landing.keep().unwrap();
 }
 
@@ -82,6 +88,21 @@ fn with_a_digest_another_link_goes_on_with_what_is_proved_and_leaves_alone_what_
             assert_eq!(bench.names(), ["f", "f.part", "f.part.tide"]);
             assert_eq!(fs::read(bench.path("f.part")).unwrap()[..here.len()], here);
         }
+    }
+}
+
+#[test]
+fn a_name_that_only_a_checkpoint_tells_is_used_where_a_server_could_have_chosen_it_and_nowhere_else() {
+    let body = Body::random(5, 2 * MIB);
+    let resource = Resource::new(body.clone()).etag("\"same\"").last_modified(Some(DATE));
+    let origin = Origin::builder().resource("/f", resource).start().unwrap();
+    for (done, published) in [("other.iso", "other.iso"), (".profile", "f"), ("f", "f")] {
+        let bench = Bench::new();
+        leave_marked(&bench, &origin.url("/f"), "\"same\"", 2 * MIB, &body.to_vec(), Some(done));
+        let outcome = bench.get(bench.request(&[&origin.url("/f")]));
+        assert!(matches!(outcome.last, EventKind::Completed { .. }), "{outcome:?}");
+        assert_eq!(bench.names(), [published]);
+        assert_eq!(body.first_difference_in(&bench.path(published)).unwrap(), None);
     }
 }
 

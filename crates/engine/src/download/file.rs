@@ -10,7 +10,7 @@ use crate::places::Halt;
 use crate::protocol::Saved;
 use crate::target::Target;
 use crate::verify;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::checkpoint::Link;
 use tidegate_core::digest::Pieces;
 use tidegate_core::failure::Need;
-use tidegate_core::file_name::Portability;
+use tidegate_core::file_name::{ChosenBy, Portability};
 use tidegate_core::message::{EventKind, Proof};
 use tidegate_core::request::Sync;
 use tidegate_core::transfer::{Found, Preparation, Verified};
@@ -165,6 +165,11 @@ impl<'a> FileSide<'a> {
             return Ok(None);
         };
         let Some(length) = identity.length else { return Ok(None) };
+        // The engine's process can write into the checkpoint: what stands there is a name that a server may choose,
+        // or it is none.
+        if !self.explicit_name && !self.is_a_name_for_us(&name) {
+            return Ok(None);
+        }
         let options = self.download.request.options.clone();
         // Digests given now may be others than those of then.
         if has_digests(&self.download.request) {
@@ -182,6 +187,12 @@ impl<'a> FileSide<'a> {
             Ok(published) => Ok(Some(self.published(published, length, proof, true, 0).await)),
             Err(begin) => Ok(Some(self.already(begin, length))),
         }
+    }
+
+    fn is_a_name_for_us(&self, name: &OsStr) -> bool {
+        let safe = |name: &str| SafeName::new(name, ChosenBy::Server, Portability::default());
+        self.part_name.file_name() == Some(name)
+            || name.to_str().is_some_and(|name| safe(name).is_some_and(|safe| safe.as_str() == name))
     }
 
     /// Follows the download until it is whole or will not be.
