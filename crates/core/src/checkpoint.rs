@@ -21,6 +21,7 @@
 
 use crate::span::{Span, SpanSet};
 use crate::validator::{EntityTag, Identity};
+use crate::written;
 use serde::{Deserialize, Serialize};
 use url::Url;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -103,7 +104,9 @@ impl Slot {
 #[serde(try_from = "WrittenKey")]
 pub struct RequestKey {
     link: String,
+    #[serde(with = "written::hex")]
     link_hash: u128,
+    #[serde(with = "written::hex")]
     url_hash: u128,
 }
 
@@ -112,7 +115,9 @@ pub struct RequestKey {
 #[serde(deny_unknown_fields)]
 struct WrittenKey {
     link: String,
+    #[serde(with = "written::hex")]
     link_hash: u128,
+    #[serde(with = "written::hex")]
     url_hash: u128,
 }
 
@@ -179,6 +184,7 @@ impl RequestKey {
 #[serde(deny_unknown_fields)]
 pub struct Surroundings {
     /// The kernel's boot id, if it tells.
+    #[serde(with = "written::optional_hex")]
     pub boot: Option<u128>,
     /// The unique id of the mount (never reused, Linux 6.8), if it tells.
     pub mount: Option<u64>,
@@ -712,7 +718,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(about in any_about(), spans in any_spans(), sequence: u64, generation: u64) {
+        fn what_is_encoded_is_decoded(
+            about in any_about(),
+            spans in any_spans(),
+            sequence in 0..=MOST_COUNTED,
+            generation in 0..=MOST_COUNTED,
+        ) {
             let mut file = Vec::new();
             put(&mut file, Slot::D1, sequence, generation, &about, &spans);
             let checkpoint = Checkpoint::decode(&file).unwrap();
@@ -780,6 +791,15 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_from_which_nobody_could_count_on_is_no_slot() {
+        for (sequence, generation) in [(MOST_COUNTED + 1, 1), (1, MOST_COUNTED + 1), (u64::MAX, u64::MAX)] {
+            let mut file = Vec::new();
+            put(&mut file, Slot::D0, sequence, generation, &about(None), &SpanSet::new());
+            assert_eq!(Checkpoint::decode(&file), Err(CheckpointError::Damaged));
+        }
+    }
+
+    #[test]
     fn the_largest_possible_slot_fits() {
         // Every varint as long as 2^64 allows: 8,192 gaps and lengths of 2^51 and more.
         let step = 1 << 51;
@@ -793,7 +813,7 @@ mod tests {
         about.identity.last_modified = Some(i64::MIN);
         about.done = Some("n".repeat(MAX_NAME));
         let mut file = Vec::new();
-        put(&mut file, Slot::D0, u64::MAX, u64::MAX, &about, &spans);
+        put(&mut file, Slot::D0, MOST_COUNTED, MOST_COUNTED, &about, &spans);
         let record = Checkpoint::decode(&file).unwrap().durable;
         assert_eq!((&record.about, &record.spans), (&about, &spans));
     }

@@ -111,8 +111,8 @@ pub struct Progress {
     pub connections: usize,
     /// What each connection does.
     pub segments: Vec<SegmentProgress>,
-    /// The parts of the file that are here, for a map.
-    #[serde(with = "written::spans")]
+    /// The parts of the file that are here, for a map. It is cut short when it is written down.
+    #[serde(with = "written::map")]
     pub map: Vec<Span>,
     /// Requests sent so far.
     pub requests: u64,

@@ -191,14 +191,7 @@ impl FromIterator<Span> for SpanSet {
 /// than the truth.
 impl Serialize for SpanSet {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        if self.spans.len() <= written::MAX_SPANS {
-            return written::spans::serialize(&self.spans, to);
-        }
-        let mut largest = self.spans.clone();
-        largest.sort_unstable_by_key(|span| std::cmp::Reverse(span.len()));
-        largest.truncate(written::MAX_SPANS);
-        largest.sort_unstable();
-        written::spans::serialize(&largest, to)
+        written::spans::serialize(&written::largest(&self.spans, written::MAX_SPANS), to)
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::span::Span;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ pub const MAX_SPANS: usize = 1 << 16;
 
 /// The most spans in a list that is no set: as many as a file can have pieces whose digests are known.
 pub const MAX_LISTED: usize = 1 << 18;
+
+/// The most spans of a map for people.
+pub const MAX_MAP: usize = 1024;
 
 /// The longest URL that is read, in bytes.
 pub const MAX_URL: usize = 64 << 10;
@@ -193,6 +197,58 @@ pub mod optional_web_url {
     }
 }
 
+/// A number of 128 bits in hexadecimal: as a number, few readers of JSON would keep all of it.
+pub mod hex {
+    use super::{Deserialize, Deserializer, Error, Serializer};
+
+    /// Writes a number.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(number: &u128, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{number:032x}"))
+    }
+
+    /// Reads a number.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
+        checked(&String::deserialize(from)?).ok_or_else(|| D::Error::custom("no hexadecimal number"))
+    }
+
+    pub(super) fn checked(text: &str) -> Option<u128> {
+        let is_digits = text.bytes().all(|b| b.is_ascii_hexdigit());
+        u128::from_str_radix(text, 16).ok().filter(|_| is_digits)
+    }
+}
+
+/// As [`hex`], where there may be none.
+pub mod optional_hex {
+    use super::{Deserialize, Deserializer, Error, Serializer, hex};
+
+    /// Writes a number or `null`.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(number: &Option<u128>, to: S) -> Result<S::Ok, S::Error> {
+        match number {
+            Some(number) => hex::serialize(number, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// Reads a number or `null`.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u128>, D::Error> {
+        let number =
+            |text: String| hex::checked(&text).ok_or_else(|| D::Error::custom("no hexadecimal number"));
+        Option::<String>::deserialize(from)?.map(number).transpose()
+    }
+}
+
 /// Spans in their order as one list of numbers, `[start, end, start, end, …]`: at most [`MAX_LISTED`] of them. Of
 /// more the first are written.
 pub mod spans {
@@ -213,6 +269,39 @@ pub mod spans {
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Span>, D::Error> {
         from.deserialize_seq(Flat { most: MAX_LISTED })
     }
+}
+
+/// A picture of a file for people, as [`spans`] but of at most [`MAX_MAP`] spans: of more the largest are written.
+pub mod map {
+    use super::{Deserializer, Flat, MAX_MAP, Serializer, Span, largest, spans};
+
+    /// Writes spans.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(map: &[Span], to: S) -> Result<S::Ok, S::Error> {
+        spans::serialize(&largest(map, MAX_MAP), to)
+    }
+
+    /// Reads spans.
+    ///
+    /// # Errors
+    /// As [`spans::deserialize`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Span>, D::Error> {
+        from.deserialize_seq(Flat { most: MAX_MAP })
+    }
+}
+
+/// All of them, or the largest of too many, in order.
+pub(crate) fn largest(spans: &[Span], most: usize) -> Cow<'_, [Span]> {
+    if spans.len() <= most {
+        return Cow::Borrowed(spans);
+    }
+    let mut largest = spans.to_vec();
+    largest.sort_unstable_by_key(|span| std::cmp::Reverse(span.len()));
+    largest.truncate(most);
+    largest.sort_unstable();
+    Cow::Owned(largest)
 }
 
 pub(crate) struct Flat {

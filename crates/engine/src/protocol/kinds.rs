@@ -28,10 +28,10 @@ pub trait KindOf {
 /// A body that fits into one frame.
 pub(super) const SHORT: usize = frame::MAX_FRAME - 1;
 
-/// A body with lists in it that may be long: spans, progress of many downloads, a request with many pieces.
+/// A body with lists of spans in it.
 pub(super) const LONG: usize = 16 << 20;
 
-/// A body with all that a user has kept: cookies, passwords, certificates.
+/// A body with all cookies and passwords of a user, a request with a hundred thousand pieces, or a thousand downloads.
 pub(super) const VERY_LONG: usize = 64 << 20;
 
 /// How long a message of this kind may be, if there is one.

@@ -205,7 +205,7 @@ messages! {
             result: Saved,
         }
         /// The answer to [`ToChild::Snapshot`].
-        5 "snapshot" 0 LONG Snapshot {
+        5 "snapshot" 0 VERY_LONG Snapshot {
             /// The number of the question.
             call: u64,
             /// What every download is doing.
