@@ -58,14 +58,14 @@ pub enum ProtocolError {
 
 impl ProtocolError {
     fn body(kind: &'static str, error: &serde_json::Error) -> Self {
-        let mut why = error.to_string();
+        // It may quote what was found, and goes to a terminal or a log.
+        let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+        let mut why: String = error.to_string().chars().take(MOST_SHOWN + 1).map(printable).collect();
         if why.len() > MOST_SHOWN {
             let most = MOST_SHOWN - '…'.len_utf8();
             why.truncate((0..=most).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0));
             why.push('…');
         }
-        // It may quote what was found, which goes to a terminal or a log.
-        let why = why.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         Self::Body { kind, why }
     }
 }

@@ -221,6 +221,10 @@ fn an_error_is_a_sentence_and_shows_little_of_what_was_found() {
     let text = error.to_string();
     assert!(text.starts_with("a message \"ping\" cannot be read: invalid type: string"), "{text}");
     assert!(text.len() <= 250 && !text.contains('\u{1b}'), "{text}");
+    // What stands in for a control character is longer than that.
+    let long = format!("{{\"{}\": 1}}", "\\u0081".repeat(190));
+    let text = ToChild::decode(21, long.as_bytes()).unwrap_err().to_string();
+    assert!(text.len() <= 250 && text.ends_with("\u{fffd}…"), "{text}");
     assert_eq!(
         ToChild::decode(127, b"{}").unwrap_err().to_string(),
         "there is no message of kind 127 in this direction"
