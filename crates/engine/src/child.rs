@@ -51,7 +51,7 @@ const THREADS: usize = 3 + 2 * 8;
 /// If this program was started to be the engine's process, is that until its end, and returns how it ended.
 ///
 /// To be called as the first thing in `main`, while there is one thread and nothing is open: in every program that
-/// uses [`crate::Engine::start_child`] without naming another one. It does nothing in a program that was started
+/// uses `Engine::start_child` without naming another one. It does nothing in a program that was started
 /// by anybody else.
 #[must_use = "the program is to end with this"]
 pub fn run_if_child() -> Option<ExitCode> {

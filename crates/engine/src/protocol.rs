@@ -4,7 +4,7 @@
 //! data threads are in the child. What crosses is what these tell each other, as messages in
 //! [frames](tidegate_core::frame) on a stream socket. `docs/protocol/engine/` has an example of each.
 //!
-//! The parent says [`ToChild::Hello`], and the child answers [`FromChild::Ready`]; nothing else is said before.
+//! The child says [`FromChild::Ready`], and the parent [`ToChild::Hello`]; nothing else is said before.
 //! [`VERSION`] is checked and never negotiated: both are the same executable.
 //!
 //! Descriptors ride on messages to the child, with the first byte of the message; [`KindOf::descriptors`] says how

@@ -195,6 +195,7 @@ fn a_field_too_many_or_too_few_is_refused() {
                 ("prepared" | "verified", "place")
                     | ("set-download-limit", "limit")
                     | ("progress", "progress")
+                    | ("introduced", "netrc")
             );
             assert_eq!(refused(&fewer), !optional, "{} without {field} ({was:?})", sent.kind.name);
         }

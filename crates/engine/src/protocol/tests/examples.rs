@@ -1,11 +1,11 @@
 //! An example of each message, and of each thing that it can say.
 
 use crate::connect::{Family, NetworkConfig, NoProxy, Proxies, Proxy, TlsConfig};
-use crate::protocol::{Cold, FromChild, PartState, Place, Resolution, Saved, Setup, ToChild, VERSION};
+use crate::protocol::{Cold, FromChild, PartState, Place, Resolution, Roots, Saved, Setup, ToChild, VERSION};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use tidegate_core::checkpoint::{About, RequestKey, Slot, Surroundings};
+use tidegate_core::checkpoint::{About, Record, RequestKey, Slot, Surroundings};
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::digest::Pieces;
 use tidegate_core::message::{EventKind, Limits, Phase, Progress, Proof, SegmentProgress, Snapshot};
@@ -64,8 +64,6 @@ fn setup() -> Setup {
             },
             tls,
         },
-        cookies: jar(),
-        netrc: Some(Netrc::parse("machine example.org login me password hunter2").unwrap()),
         user_agent: Some("mine/1".to_owned()),
         referer: Some(Url::parse("https://example.org/page").unwrap()),
         buffered: false,
@@ -114,11 +112,20 @@ fn part() -> PartState {
         next_written: Slot::W0,
         recorded: true,
         doubts: 1,
+        inherited: None,
     }
 }
 
 fn place() -> Place {
     Place::Part { called: "downloads/disk.iso.part".to_owned(), file_system: 2049, part: part() }
+}
+
+/// As after a run that was ended by force.
+fn inherited() -> Place {
+    let PartState { about, synced, generation, sequence, .. } = part();
+    let record = Record { sequence, generation, about, spans: synced };
+    let part = PartState { inherited: Some((Slot::D0, record)), ..part() };
+    Place::Part { called: "downloads/disk.iso.part".to_owned(), file_system: 2049, part }
 }
 
 /// With each place, each answer and each thing that may be found.
@@ -137,6 +144,7 @@ pub(super) fn to_child() -> Vec<ToChild> {
         started(Found::Adopted { spans: spans(&[(0, 9)]) }, stdout.clone(), stream),
         started(Found::Nothing, stdout, Place::Nowhere),
         ToChild::Prepared { id, turn, place: Some(place()) },
+        ToChild::Prepared { id, turn, place: Some(inherited()) },
         ToChild::Prepared { id, turn, place: None },
         verified(Verified::BadPieces(bad), Some(place())),
         verified(Verified::Wrong(Failure::new(Code::DigestMismatch, "another digest")), Some(place())),
@@ -145,7 +153,6 @@ pub(super) fn to_child() -> Vec<ToChild> {
         ToChild::MachineReady { id, turn },
         ToChild::Over { id },
         ToChild::Gone { id },
-        ToChild::Learn { id, call, identity: identity(), doubts: 1 },
         ToChild::Save { id, call, durable: true },
         ToChild::Pause { id, call },
         ToChild::Resume { id },
@@ -167,6 +174,14 @@ pub(super) fn to_child() -> Vec<ToChild> {
         ToChild::Resolved { call, answer: Resolution::Failed("the name servers did not answer".to_owned()) },
         ToChild::Ping { call },
         ToChild::Shutdown {},
+        ToChild::Introduced {
+            host: "example.org".to_owned(),
+            cookies: jar(),
+            netrc: Some(Netrc::parse("machine example.org login me password hunter2").unwrap()),
+        },
+        ToChild::Introduced { host: "example.org".to_owned(), cookies: CookieJar::new(), netrc: None },
+        ToChild::Roots { call: 9, roots: Roots::Found("MIIB\nMIIC".to_owned()) },
+        ToChild::Roots { call: 9, roots: Roots::Failed("install the package ca-certificates".to_owned()) },
     ]
 }
 
@@ -238,11 +253,14 @@ pub(super) fn from_child() -> Vec<FromChild> {
         FromChild::Done { call },
         FromChild::Saved { call, result: Saved::Durable(1_048_576) },
         FromChild::Saved { call, result: Saved::Failed(full()) },
+        FromChild::Saved { call, result: Saved::Gone },
         FromChild::Snapshot { call, snapshot },
         FromChild::Progress { call, progress: Some(progress(waiting)) },
         FromChild::Progress { call, progress: None },
         FromChild::Cookies { call, cookies: jar() },
         FromChild::Resolve { call: 9, host: "example.org".to_owned(), port: 443 },
         FromChild::Pong { call, at_ns: 123_456_789_012 },
+        FromChild::Introduce { host: "cdn.example".to_owned() },
+        FromChild::WantRoots { call: 10 },
     ]
 }
