@@ -102,7 +102,7 @@ fn a_name_that_only_a_checkpoint_tells_is_used_where_a_server_could_have_chosen_
         let outcome = bench.get(bench.request(&[&origin.url("/f")]));
         assert!(matches!(outcome.last, EventKind::Completed { .. }), "{outcome:?}");
         assert_eq!(bench.names(), [published]);
-        assert_eq!(body.first_difference_in(&bench.path(published)).unwrap(), None);
+        assert_eq!(body.first_difference_in(bench.path(published)).unwrap(), None);
     }
 }
 
