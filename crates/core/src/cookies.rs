@@ -114,13 +114,15 @@ impl CookieJar {
         (!header.is_empty()).then_some(header)
     }
 
-    /// Those that may be sent to this host, whatever the scheme, the port and the path.
+    /// Those that may be sent to this host, whatever the scheme, the port and the path, but to none of those `but`.
     #[must_use]
-    pub fn of_host(&self, host: &str) -> Self {
+    pub fn of_host<'a>(&self, host: &str, but: impl IntoIterator<Item = &'a str>) -> Self {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let but: Vec<&str> = but.into_iter().collect();
+        let known = |c: &Cookie| but.iter().any(|host| c.is_for(host));
         let domains = domain::and_above(&host).filter_map(|domain| self.domains.get_key_value(domain));
         let for_it = |cookies: &Vec<Cookie>| {
-            cookies.iter().filter(|c| !c.host_only || c.domain == host).cloned().collect::<Vec<_>>()
+            cookies.iter().filter(|c| c.is_for(&host) && !known(c)).cloned().collect::<Vec<_>>()
         };
         let mut jar = Self { created: self.created, ..Self::default() };
         jar.domains = domains.map(|(domain, cookies)| (domain.clone(), for_it(cookies))).collect();
@@ -131,14 +133,17 @@ impl CookieJar {
     /// Takes from another jar what it has for these hosts, in place of what is here for them.
     pub fn replace<'a>(&mut self, hosts: impl IntoIterator<Item = &'a str>, jar: Self, now: i64) {
         let hosts: Vec<String> = hosts.into_iter().map(str::to_ascii_lowercase).collect();
-        let is_theirs = |c: &Cookie| {
-            hosts.iter().any(|host| match c.host_only {
-                true => c.domain == *host,
-                false => domain::and_above(host).any(|domain| domain == c.domain),
-            })
-        };
+        let is_theirs = |c: &Cookie| hosts.iter().any(|host| c.is_for(host));
         self.keep(|c| !is_theirs(c));
         let theirs: Vec<Cookie> = jar.iter().filter(|c| is_theirs(c)).cloned().collect();
+        for cookie in theirs {
+            self.store(cookie, now);
+        }
+    }
+
+    /// Takes all that another jar has.
+    pub fn add(&mut self, jar: Self, now: i64) {
+        let theirs: Vec<Cookie> = jar.iter().cloned().collect();
         for cookie in theirs {
             self.store(cookie, now);
         }
@@ -275,6 +280,14 @@ impl Cookie {
     /// The last second at which it is sent, in unix seconds; `None` until the session ends.
     pub fn expires(&self) -> Option<i64> {
         self.expires
+    }
+
+    /// Whether it may be sent to this host in lower case, as far as its domain says.
+    fn is_for(&self, host: &str) -> bool {
+        match self.host_only {
+            true => self.domain == host,
+            false => domain::and_above(host).any(|domain| domain == self.domain),
+        }
     }
 
     fn is_alive(&self, now: i64) -> bool {

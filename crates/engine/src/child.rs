@@ -129,7 +129,6 @@ struct Child {
     control: SyncSender<Inbox>,
     uplink: Arc<Uplink>,
     keeper: Arc<Keeper>,
-    threads: Arc<Threads>,
     names: Arc<AskParent>,
     roots: Arc<AskRoots>,
     snapshots: Arc<dyn Fn(u64, Snapshot) + Send + Sync>,
@@ -164,45 +163,26 @@ impl Child {
             .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
         let tells = Arc::clone(&uplink);
         let snapshots = Arc::new(move |call, snapshot| tells.send(&FromChild::Snapshot { call, snapshot }));
-        Ok(Self { control, uplink, keeper, threads, names, roots, snapshots })
+        Ok(Self { control, uplink, keeper, names, roots, snapshots })
     }
 
     /// Does what the parent says until it is gone, or there is nothing more to do.
     fn serve(self, mut downlink: Downlink) -> ExitCode {
-        loop {
+        let why = loop {
             match downlink.next() {
                 Ok((message, descriptors)) => {
-                    let ends = matches!(message, ToChild::Shutdown {});
                     if let Err(why) = self.take(message, descriptors) {
-                        return fail(why);
-                    }
-                    if ends {
-                        break;
+                        break Some(why.to_owned());
                     }
                 }
-                Err(Broken::Ended) => {
-                    // Nobody is there to be told anything. What is here is found by the next run.
-                    self.keeper.save_all();
-                    return ExitCode::SUCCESS;
-                }
-                Err(broken) => {
-                    self.keeper.save_all();
-                    return fail(&format!("it did not understand its parent: {broken}"));
-                }
+                Err(Broken::Ended) => break None,
+                Err(broken) => break Some(format!("it did not understand its parent: {broken}")),
             }
-        }
-        self.wind_up(downlink)
-    }
-
-    /// The parent wants an end: its cold sides say what must be said yet, and the socket ends with the last.
-    fn wind_up(self, mut downlink: Downlink) -> ExitCode {
-        while let Ok((message, descriptors)) = downlink.next() {
-            if let Err(why) = self.take(message, descriptors) {
-                return fail(why);
-            }
-        }
+        };
+        // Nobody asks for it any more. What is here is found by the next run.
         self.keeper.save_all();
-        ExitCode::SUCCESS
+        self.uplink.break_off();
+        why.map_or(ExitCode::SUCCESS, |why| fail(&why))
     }
 
     fn take(&self, message: ToChild, descriptors: Vec<OwnedFd>) -> Result<(), &'static str> {
@@ -302,14 +282,6 @@ impl Child {
                 Target::Part { part, path }
             }
         })
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // Nobody reads what is said from now on; whoever waits for that ends.
-        self.uplink.break_off();
-        drop(Arc::clone(&self.threads));
     }
 }
 

@@ -38,6 +38,7 @@ use tidegate_core::request::{Destination, OnExists, redact};
 use tidegate_core::transfer::{Found, Preparation, Verified};
 use tidegate_core::web_page::{ending_of_another_kind, is_web_page};
 use tidegate_core::{Code, Digest, DownloadId, Failure, Identity, Remedy, Request, SafeName, SpanSet};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
@@ -80,6 +81,8 @@ pub(crate) struct Download {
     /// How often the engine's process ended while this was fetched, since there was progress; and how many bytes
     /// were here then.
     pub(crate) crashes: Cell<(u32, u64)>,
+    /// Held while it runs though it may be what ends the engine's process.
+    pub(crate) suspect: RefCell<Option<OwnedSemaphorePermit>>,
     /// Bytes that were told to be kept.
     pub(crate) kept: Cell<u64>,
     /// Whom to ask for what it lacks.
@@ -99,6 +102,14 @@ enum Ending {
     /// It was told to go, and has saved what it has.
     Stopped,
     Failed(Failure),
+}
+
+/// The engine's process has ended.
+#[derive(Clone)]
+struct Crash {
+    failure: Failure,
+    /// This download may be what ended it.
+    suspicious: bool,
 }
 
 impl From<Failure> for Ending {
@@ -130,8 +141,8 @@ enum Wish {
     Cancel,
     Paused,
     End,
-    /// The engine's process has ended, and another is there.
-    StartAgain(Failure),
+    /// The engine's process has ended.
+    StartAgain(Crash),
     /// Nothing for a while: time to save.
     Save,
 }
@@ -173,7 +184,7 @@ impl Download {
                 match self.hear().await {
                     Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
                     Some(ToCold::Returned { doubts, have }) => self.comes_back(doubts, have),
-                    Some(ToCold::Crashed(_)) => {
+                    Some(ToCold::Crashed { .. }) => {
                         self.lose_all();
                         break;
                     }
@@ -192,7 +203,7 @@ impl Download {
             match self.hear().await {
                 Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
                 Some(ToCold::Returned { doubts, have }) => self.comes_back(doubts, have),
-                Some(crashed @ ToCold::Crashed(_)) => {
+                Some(crashed @ ToCold::Crashed { .. }) => {
                     self.lose_all();
                     unheard.push_back(crashed);
                 }
@@ -399,13 +410,20 @@ impl Download {
                     // Of a pipe that is not read any more the other side knows no more than that.
                     let failure = stream.failure().unwrap_or(failure);
                     // What went out cannot be proved to be of another link's file.
-                    let help = self.help(&failure, &mut asked).await.filter(|_| stream.written() == 0);
-                    let Some(request) = help else { return Err(failure.into()) };
+                    let Some(request) = self.help(&failure, &mut asked).await else {
+                        return Err(failure.into());
+                    };
+                    if let Some(wish) = self.wait_for_pump().await {
+                        return Err(ending_of_stream(wish, &stream));
+                    }
+                    if stream.written() > 0 {
+                        return Err(failure.into());
+                    }
                     self.begin_stream(request, &stream, called)?;
                 }
-                Wish::StartAgain(failure) => {
-                    self.turn.set(0);
-                    self.survived(&failure, stream.written())?;
+                Wish::StartAgain(crash) => {
+                    self.survived(&crash, stream.written()).await?;
+                    let failure = crash.failure;
                     // The pipe's end has gone with the process.
                     if let Some(wish) = self.wait_for_pump().await {
                         return Err(ending_of_stream(wish, &stream));
@@ -463,9 +481,8 @@ impl Download {
                     Some(request) => self.begin(request, Found::Nothing, Target::Nowhere, Disk::Nowhere),
                     None => return Err(failure.into()),
                 },
-                Wish::StartAgain(failure) => {
-                    self.turn.set(0);
-                    self.survived(&failure, 0)?;
+                Wish::StartAgain(crash) => {
+                    self.survived(&crash, 0).await?;
                     self.begin(self.request.clone(), Found::Nothing, Target::Nowhere, Disk::Nowhere);
                 }
                 Wish::AwaitMachine(failure) => return Err(failure.into()),
@@ -503,19 +520,66 @@ impl Download {
         Ok(())
     }
 
-    /// The engine's process has ended once more, when so many bytes were here.
+    /// The engine's process has ended, when so many bytes were here. Returns when this download may begin again: one
+    /// that may be what ends the process runs alone among its like, so that the next end tells which it is.
     ///
     /// # Errors
-    /// When it was so often without progress in between that this download may be what ends it.
-    fn survived(&self, failure: &Failure, have: u64) -> Result<(), Failure> {
+    /// When it ended so often without progress in between; or when this is to go meanwhile.
+    async fn survived(&self, crash: &Crash, have: u64) -> Result<(), Ending> {
+        self.turn.set(0);
+        self.suspect.take();
+        if !crash.suspicious {
+            return Ok(());
+        }
         let (crashes, had) = self.crashes.get();
         let crashes = if have >= had.saturating_add(PROGRESS) { 1 } else { crashes + 1 };
         self.crashes.set((crashes, have));
-        if crashes < MOST_CRASHES {
-            return Ok(());
+        if crashes >= MOST_CRASHES {
+            let failure = &crash.failure;
+            let message = format!("{failure}; that was {MOST_CRASHES} times in a row while this was fetched");
+            return Err(Failure { message, ..failure.clone() }.with_remedy(Remedy::GiveUp).into());
         }
-        let message = format!("{failure}; that was {MOST_CRASHES} times in a row while this was fetched");
-        Err(Failure { message, ..failure.clone() }.with_remedy(Remedy::GiveUp))
+        if crashes + 1 == MOST_CRASHES {
+            let permit = self.unless_told_to_go(self.control.suspect()).await?;
+            self.suspect.replace(permit);
+        }
+        Ok(())
+    }
+
+    /// So many bytes are here: others that may have ended the process need not wait for this one any more.
+    fn has_progressed(&self, have: u64) {
+        if have >= self.crashes.get().1.saturating_add(PROGRESS) {
+            self.suspect.take();
+            self.crashes.set((0, have));
+        }
+    }
+
+    /// Waits for something before this begins again. It is not in any process meanwhile, so the end of one is nothing
+    /// to it.
+    async fn unless_told_to_go<T>(&self, wanted: impl Future<Output = T>) -> Result<T, Ending> {
+        let mut wanted = pin!(wanted);
+        let mut unheard = VecDeque::new();
+        let outcome = poll_fn(|cx| {
+            loop {
+                match self.from_control.borrow_mut().poll_recv(cx) {
+                    Poll::Ready(Some(message @ (ToCold::End | ToCold::Cancel | ToCold::GiveUp(_)))) => {
+                        return Poll::Ready(Err(message));
+                    }
+                    Poll::Ready(None) => return Poll::Ready(Err(ToCold::End)),
+                    Poll::Ready(Some(ToCold::Crashed { .. })) => {}
+                    Poll::Ready(Some(message)) => unheard.push_back(message),
+                    Poll::Pending => return wanted.as_mut().poll(cx).map(Ok),
+                }
+            }
+        })
+        .await;
+        self.unheard.borrow_mut().extend(unheard);
+        match outcome {
+            Ok(result) => Ok(result),
+            Err(ToCold::Cancel) => Err(cancelled().into()),
+            Err(ToCold::GiveUp(failure)) => Err(failure.into()),
+            Err(_) => Err(Ending::Stopped),
+        }
     }
 
     fn begin(&self, request: Request, found: Found, target: Target, disk: Disk) {
@@ -634,9 +698,9 @@ impl Download {
                 Ok(Some(ToCold::GiveUp(failure))) => return Wish::GiveUp(failure),
                 Ok(Some(ToCold::Paused)) => return Wish::Paused,
                 Ok(Some(ToCold::Cancel)) => return Wish::Cancel,
-                Ok(Some(ToCold::Crashed(failure))) => {
+                Ok(Some(ToCold::Crashed { failure, suspicious })) => {
                     self.lose_all();
-                    return Wish::StartAgain(failure);
+                    return Wish::StartAgain(Crash { failure, suspicious });
                 }
                 Ok(Some(ToCold::End) | None) => return Wish::End,
                 Err(_) => return Wish::Save,

@@ -10,6 +10,7 @@ mod running;
 
 pub(crate) use self::address::{Ended, ToControl};
 pub(crate) use self::messages::{Asked, Back, Disk, FromCold, Inbox, Reply, Start, ToCold};
+pub(crate) use self::running::forget_what_a_pause_ends;
 
 use self::running::{Hot, Live, Running};
 use crate::config::Config;
@@ -204,7 +205,8 @@ impl Control {
             }
             Inbox::SetDownloadLimit { id, limit } => {
                 // Nobody would take back the limit of one that has ended.
-                if self.downloads.contains_key(&id) {
+                if let Some(running) = self.downloads.get_mut(&id) {
+                    running.limit_is_set = true;
                     self.limiter.set_download_limit(id, limit);
                 }
             }
@@ -264,7 +266,8 @@ impl Control {
                 }
             }
         }
-        if request.options.limit.is_some() {
+        if request.options.limit.is_some() && !std::mem::replace(&mut running.limit_is_set, true) {
+            // Only at its first start: what was said since holds.
             self.limiter.set_download_limit(id, request.options.limit);
         }
         self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -492,7 +495,7 @@ impl Control {
     /// Something is known of a host from now on, for which requests may wait.
     fn meet(&mut self, host: String, cookies: CookieJar, netrc: Option<Netrc>) {
         let Some(strangers) = &mut self.strangers else { return };
-        self.session.meet(&host, cookies, netrc, unix_now());
+        self.session.meet(cookies, netrc, unix_now());
         strangers.met.insert(host);
         let ids: Vec<DownloadId> = self.downloads.keys().copied().collect();
         for id in ids {

@@ -239,6 +239,7 @@ impl EngineHandle {
             unheard: RefCell::default(),
             is_free: Cell::new(false),
             crashes: Cell::new((0, 0)),
+            suspect: RefCell::default(),
             kept: Cell::new(0),
             ask,
             syncs: Arc::clone(&shared.syncs),

@@ -75,8 +75,8 @@ impl Session {
     }
 
     /// Takes what the user keeps for a host.
-    pub(crate) fn meet(&mut self, host: &str, cookies: CookieJar, netrc: Option<Netrc>, now_unix: i64) {
-        self.cookies.replace([host], cookies, now_unix);
+    pub(crate) fn meet(&mut self, cookies: CookieJar, netrc: Option<Netrc>, now_unix: i64) {
+        self.cookies.add(cookies, now_unix);
         if let Some(netrc) = netrc {
             self.logins.netrc.get_or_insert_default().extend(netrc);
         }

@@ -14,7 +14,7 @@ mod watch;
 mod watcher;
 
 use crate::config::{Config, Isolation};
-use crate::engine::{Asked, Disk, Ended, FromCold, Inbox, Reply, Start, ToCold};
+use crate::engine::{Asked, Disk, Ended, FromCold, Inbox, Reply, Start, ToCold, forget_what_a_pause_ends};
 use crate::events::Events;
 use crate::part_file::PartFile;
 use crate::protocol::{Place, Saved, Setup, ToChild};
@@ -35,19 +35,20 @@ use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Phase, Progress, Snapshot};
 use tidegate_core::netrc::Netrc;
 use tidegate_core::request::Destination;
-use tidegate_core::{Code, DownloadId, Failure, Request};
+use tidegate_core::{Code, DownloadId, Failure, Request, SpanSet};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use watcher::Watcher;
 
 /// Messages for a cold side that waits for its disk, at most; of those that only tell, fewer.
 const MOST_BACKLOG: usize = 512;
 const MOST_TOLD: usize = 64;
 
-/// Hosts to which answers may lead, for each download and in all, before that is taken for something else.
+/// To how many hosts that answers lead to a process may be introduced: so many more for each download that it is
+/// given, and never more than so many at a time.
 const STRANGERS_EACH: usize = 32;
-const STRANGERS: usize = 64;
+const MOST_STRANGERS: usize = 256;
 
 /// Speaks with the engine's process, whichever that is at the moment.
 pub(crate) struct Supervisor {
@@ -58,6 +59,8 @@ pub(crate) struct Supervisor {
     lookups: Lookups,
     netrc: Option<Netrc>,
     proxies: Vec<String>,
+    /// Held by the one download at a time that runs though it may be what ends the process.
+    suspects: Arc<Semaphore>,
 }
 
 struct State {
@@ -65,8 +68,6 @@ struct State {
     cookies: CookieJar,
     /// The process that is told things; `None` between two.
     link: Option<Arc<Link>>,
-    /// What this process said of its lock-down.
-    isolation: Isolation,
     downloads: BTreeMap<DownloadId, Entry>,
     /// The highest number of a download that there ever was.
     newest: DownloadId,
@@ -74,15 +75,15 @@ struct State {
     next_call: u64,
     /// Hosts that this process was told of.
     met: BTreeSet<String>,
-    strangers: usize,
-    /// How many downloads it was given.
-    given: usize,
-    /// Why it was ended by us.
-    ended_for: Option<&'static str>,
+    /// To how many more it may be introduced because it says that an answer leads there.
+    strangers_left: usize,
+    /// It has answered since that was looked at last.
+    alive: bool,
     ending: bool,
     /// There will be no process any more.
     over: Option<Failure>,
-    started: Vec<SyncSender<Result<Isolation, Failure>>>,
+    /// Who waits for the first process.
+    started: Option<SyncSender<Result<Isolation, Failure>>>,
 }
 
 /// A download, as far as another process must be told of it.
@@ -93,6 +94,15 @@ struct Entry {
     /// It was told to go, and how.
     leaving: Option<Leaving>,
     limit: Option<Option<u64>>,
+    /// What begins it, with its descriptor, until there is a process to be told.
+    begins: Option<(ToChild, Option<Arc<OwnedFd>>)>,
+    /// Whether the process that is told things has asked its cold side anything: what answers nothing that this one
+    /// asked is not told to it.
+    was_asked: bool,
+    /// The process that its part was lent to last.
+    lent_to: Option<Arc<Link>>,
+    /// How far it was when that was told last.
+    last: Option<Progress>,
 }
 
 #[derive(Clone, Copy)]
@@ -106,9 +116,8 @@ enum Call {
     Done(Reply<()>),
     Saved(oneshot::Sender<Saved>),
     Snapshot(Asked),
-    Progress(Reply<Option<Progress>>),
+    Progress(DownloadId, Reply<Option<Progress>>),
     Cookies(Reply<CookieJar>),
-    Ping,
 }
 
 impl Supervisor {
@@ -141,18 +150,16 @@ impl Supervisor {
             setup,
             cookies: config.cookies,
             link: None,
-            isolation: Isolation::default(),
             downloads: BTreeMap::new(),
             newest: DownloadId(0),
             calls: BTreeMap::new(),
             next_call: 0,
             met: BTreeSet::new(),
-            strangers: 0,
-            given: 0,
-            ended_for: None,
+            strangers_left: 0,
+            alive: false,
             ending: false,
             over: None,
-            started: vec![ready],
+            started: Some(ready),
         };
         let supervisor = Arc::new(Self {
             state: Mutex::new(state),
@@ -161,6 +168,7 @@ impl Supervisor {
             lookups: Lookups::new(threads),
             netrc: config.netrc,
             proxies,
+            suspects: Arc::new(Semaphore::new(1)),
         });
         let (watches, events) = (Arc::clone(&supervisor), Arc::clone(events));
         let body = move || {
@@ -184,16 +192,18 @@ impl Supervisor {
     /// Passes on what the control thread is to be told.
     pub(crate) fn send(&self, message: Inbox) -> Result<(), Ended> {
         let mut state = self.lock();
-        if state.over.is_some() {
+        if state.over.is_some() && !matches!(message, Inbox::Cold { .. }) {
             return Err(Ended);
         }
         match message {
             Inbox::Register { id, cold } => {
                 state.newest = state.newest.max(id);
-                state.given += 1;
-                let entry =
-                    Entry { cold, backlog: VecDeque::new(), paused: false, leaving: None, limit: None };
-                state.downloads.insert(id, entry);
+                state.strangers_left = (state.strangers_left + STRANGERS_EACH).min(MOST_STRANGERS);
+                if state.downloads.is_empty() {
+                    // From now on somebody would miss the process.
+                    self.wake();
+                }
+                state.downloads.insert(id, Entry::new(cold));
                 tell(state, ToChild::Register { id });
             }
             Inbox::Start(start) => self.begin(state, *start),
@@ -230,7 +240,7 @@ impl Supervisor {
             }
             Inbox::Snapshot(asked) => ask(state, Call::Snapshot(asked), |call| ToChild::Snapshot { call }),
             Inbox::Progress { id, reply } => match state.downloads.contains_key(&id) {
-                true => ask(state, Call::Progress(reply), |call| ToChild::Progress { call, id }),
+                true => ask(state, Call::Progress(id, reply), |call| ToChild::Progress { call, id }),
                 false => reply.give(None),
             },
             Inbox::Cookies { reply } => ask(state, Call::Cookies(reply), |call| ToChild::Cookies { call }),
@@ -259,63 +269,73 @@ impl Supervisor {
         answer.await.unwrap_or(Saved::Gone)
     }
 
-    /// Ends the process, which did what none does, and waits until it is gone.
-    pub(crate) fn end_child(&self, why: &'static str) {
-        let link = {
-            let mut state = self.lock();
-            state.ended_for.get_or_insert(why);
-            state.link.clone()
-        };
+    /// Ends the process that has or had the part of a download, for this reason, and waits until it is gone.
+    pub(crate) fn end_child(&self, id: DownloadId, why: &'static str) {
+        let link = self.lock().downloads.get(&id).and_then(|entry| entry.lent_to.clone());
         if let Some(link) = link {
-            link.kill_and_wait();
+            link.end(why);
+            link.wait_until_gone(None);
         }
+    }
+
+    /// Waits until no other download runs that may be what ends the process.
+    pub(crate) async fn suspect(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        Arc::clone(&self.suspects).acquire_owned().await.ok()
     }
 
     fn begin(&self, state: MutexGuard<'_, State>, start: Start) {
         let Start { id, request, found, borrowed, target, disk, doubts } = start;
-        if state.downloads.get(&id).is_none_or(|entry| entry.leaving.is_some()) {
-            return;
-        }
         let state = self.introduce(state, &request);
-        let request = without_place(request);
-        let (place, descriptors) = match (target, disk) {
-            (Target::Pipe { pipe, called }, _) => {
-                (Place::Stream { called: called.to_owned() }, pipe.try_clone().into_iter().collect())
-            }
-            (_, Disk::FileSystem(file_system)) => (Place::Later { file_system, doubts }, Vec::new()),
-            _ => (Place::Nowhere, Vec::new()),
+        let Some(entry) = state.downloads.get(&id).filter(|entry| entry.leaving.is_none()) else { return };
+        let mut request = without_place(request);
+        if let Some(limit) = entry.limit {
+            // What was said of it since holds.
+            request.options.limit = limit;
+        }
+        let (place, pipe) = match (target, disk) {
+            (Target::Pipe { pipe, called }, _) => (Place::Stream { called: called.to_owned() }, Some(pipe)),
+            (_, Disk::FileSystem(file_system)) => (Place::Later { file_system, doubts }, None),
+            _ => (Place::Nowhere, None),
         };
-        let message = ToChild::Start { id, request, found, borrowed, place };
-        tell_with(state, &message, &descriptors);
+        begin_or_keep(state, id, ToChild::Start { id, request, found, borrowed, place }, pipe);
     }
 
     /// What a cold side answers.
     fn answer(&self, mut state: MutexGuard<'_, State>, id: DownloadId, turn: u64, input: FromCold) {
+        let link = state.link.clone();
+        let Some(entry) = state.downloads.get_mut(&id) else { return };
+        if !entry.was_asked && !matches!(input, FromCold::Over | FromCold::Gone) {
+            // The process that had asked is gone, and what was lent with this never left: the cold side has yet to
+            // hear of the end.
+            return;
+        }
         match input {
             FromCold::Prepared { target } => match lend(target) {
                 Ok((place, descriptors)) => {
-                    tell_with(state, &ToChild::Prepared { id, turn, place }, &descriptors);
+                    entry.lent_to = link;
+                    tell_with(state, &ToChild::Prepared { id, turn, place }, &borrowed(&descriptors));
                 }
-                Err(error) => give_up(state, id, &error),
+                Err(error) => give_up(entry, &error),
             },
             FromCold::Verified { verified, target } => match lend(target) {
                 Ok((place, descriptors)) => {
-                    tell_with(state, &ToChild::Verified { id, turn, verified, place }, &descriptors);
+                    entry.lent_to = link;
+                    let message = ToChild::Verified { id, turn, verified, place };
+                    tell_with(state, &message, &borrowed(&descriptors));
                 }
-                Err(error) => give_up(state, id, &error),
+                Err(error) => give_up(entry, &error),
             },
             FromCold::MachineReady => tell(state, ToChild::MachineReady { id, turn }),
             FromCold::Over => {
-                if state.link.is_none()
-                    && let Some(entry) = state.downloads.get_mut(&id)
-                {
+                if link.is_none() {
                     entry.push(ToCold::Freed);
                 }
                 tell(state, ToChild::Over { id });
             }
             FromCold::Gone => {
                 state.downloads.remove(&id);
-                if state.ending {
+                if state.downloads.is_empty() {
                     self.wake();
                 }
                 tell(state, ToChild::Gone { id });
@@ -341,8 +361,9 @@ impl Supervisor {
     }
 
     fn introduction(&self, state: &mut State, host: &str) -> ToChild {
+        // What it was told for another host it may have changed since.
+        let cookies = state.cookies.of_host(host, state.met.iter().map(String::as_str));
         state.met.insert(comparable(host));
-        let cookies = state.cookies.of_host(host);
         let netrc = self.netrc.as_ref().map(|netrc| netrc.of_host(host));
         ToChild::Introduced { host: host.to_owned(), cookies, netrc }
     }
@@ -363,12 +384,30 @@ fn tell(state: MutexGuard<'_, State>, message: ToChild) {
     tell_with(state, &message, &[]);
 }
 
-fn tell_with(state: MutexGuard<'_, State>, message: &ToChild, descriptors: &[OwnedFd]) {
+fn tell_with(state: MutexGuard<'_, State>, message: &ToChild, descriptors: &[BorrowedFd<'_>]) {
     let link = state.link.clone();
     drop(state);
     if let Some(link) = link {
-        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        link.send(message, &borrowed);
+        link.send(message, descriptors);
+    }
+}
+
+fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
+    descriptors.iter().map(AsFd::as_fd).collect()
+}
+
+/// Tells the process to begin with a download; without one, the next is told.
+fn begin_or_keep(
+    mut state: MutexGuard<'_, State>,
+    id: DownloadId,
+    message: ToChild,
+    pipe: Option<Arc<OwnedFd>>,
+) {
+    if state.link.is_some() {
+        let descriptors: Vec<BorrowedFd<'_>> = pipe.iter().map(|pipe| pipe.as_fd()).collect();
+        tell_with(state, &message, &descriptors);
+    } else if let Some(entry) = state.downloads.get_mut(&id) {
+        entry.begins = Some((message, pipe));
     }
 }
 
@@ -390,19 +429,17 @@ fn leave(state: &mut State, id: DownloadId, how: Leaving) {
         && entry.leaving.is_none()
     {
         entry.leaving = Some(how);
+        entry.begins = None;
         if between {
             entry.push(how.told());
         }
     }
 }
 
-fn give_up(mut state: MutexGuard<'_, State>, id: DownloadId, error: &io::Error) {
+fn give_up(entry: &mut Entry, error: &io::Error) {
     let message = format!("the part could not be handed to the engine's process: {error}; try again");
-    if let Some(entry) = state.downloads.get_mut(&id) {
-        let nothing = ToCold::Returned { doubts: 0, have: tidegate_core::SpanSet::new() };
-        entry.push(nothing);
-        entry.push(ToCold::GiveUp(Failure::new(Code::DiskError, message)));
-    }
+    entry.push(ToCold::Returned { doubts: 0, have: SpanSet::new() });
+    entry.push(ToCold::GiveUp(Failure::new(Code::DiskError, message)));
 }
 
 /// A part as it is handed to another process: what is known of it, and descriptors of its own.
@@ -451,29 +488,49 @@ impl Call {
             Self::Done(done) => done.give(()),
             Self::Saved(saved) => drop(saved.send(Saved::Gone)),
             Self::Snapshot(mut asked) => {
-                let downloads = state.downloads.keys().map(|id| waiting(*id)).collect();
+                let downloads = state.downloads.iter().map(|(id, entry)| entry.between(*id)).collect();
                 asked.snapshot = Snapshot { downloads, speed: 0 };
                 asked.give();
             }
-            Self::Progress(reply) => reply.give(None),
+            Self::Progress(id, reply) => {
+                reply.give(state.downloads.get(&id).map(|entry| entry.between(id)));
+            }
             Self::Cookies(reply) => reply.give(state.cookies.clone()),
-            Self::Ping => {}
         }
     }
 }
 
-/// How far a download is while there is no process.
-fn waiting(id: DownloadId) -> Progress {
-    Progress { phase: Phase::Queued, ..Progress::new(id) }
-}
-
 impl Entry {
+    fn new(cold: Sender<ToCold>) -> Self {
+        Self {
+            cold,
+            backlog: VecDeque::new(),
+            paused: false,
+            leaving: None,
+            limit: None,
+            begins: None,
+            was_asked: false,
+            lent_to: None,
+            last: None,
+        }
+    }
+
+    /// How far it is while there is no process: as far as it was, and nothing moves.
+    fn between(&self, id: DownloadId) -> Progress {
+        let last = self.last.clone().unwrap_or_else(|| Progress::new(id));
+        let phase = if self.paused { Phase::Paused } else { Phase::Queued };
+        Progress { phase, speed: 0, left: None, connections: 0, segments: Vec::new(), ..last }
+    }
+
     /// Passes something on to the cold side, or keeps it until there is room. Tells whether there was.
     fn push(&mut self, message: ToCold) -> bool {
         let only_tells =
             matches!(message, ToCold::Tell(EventKind::Notice { .. } | EventKind::Waiting { .. }));
         if only_tells && self.backlog.len() >= MOST_TOLD {
             return true;
+        }
+        if matches!(message, ToCold::Paused) {
+            forget_what_a_pause_ends(&mut self.backlog);
         }
         if self.backlog.len() >= MOST_BACKLOG {
             return false;

@@ -87,7 +87,9 @@ impl fmt::Display for Broken {
         match self {
             Self::Ended => f.write_str("it is gone"),
             // What could not be read may be a secret, and this is shown to people.
-            Self::Protocol(ProtocolError::Body { kind, .. }) => write!(f, "a message \"{kind}\" cannot be read"),
+            Self::Protocol(ProtocolError::Body { kind, .. }) => {
+                write!(f, "a message \"{kind}\" cannot be read")
+            }
             Self::Protocol(error) => write!(f, "{error}"),
             Self::Descriptors => f.write_str("descriptors were lost"),
             Self::Io(error) => write!(f, "{error}"),

@@ -170,7 +170,7 @@ impl Keeper {
             ToCold::Release { .. } => return None,
             ToCold::Freed => Cold::Freed,
             // Only a parent says these.
-            ToCold::Returned { .. } | ToCold::Crashed(_) => return None,
+            ToCold::Returned { .. } | ToCold::Crashed { .. } => return None,
         })
     }
 

@@ -56,6 +56,8 @@ impl Uplink {
                     Err(rustix::io::Errno::AGAIN) => break,
                     Err(_) => {
                         *broken = true;
+                        self.news.notify_all();
+                        self.room.notify_one();
                         return;
                     }
                 }

@@ -1,6 +1,6 @@
 //! The side of a download that becomes a file: what was there, preparing, verifying, publishing.
 
-use super::{Download, Ending, Wish, cancelled, digest_mismatch, stopped};
+use super::{Crash, Download, Ending, Wish, cancelled, digest_mismatch, stopped};
 use crate::disk::Disk as _;
 use crate::engine::{Disk, FromCold, Start, ToCold};
 use crate::landing::{self, Begin, Found as Landed, Landing, LandingRequest, Published, disk_failure};
@@ -212,10 +212,12 @@ impl<'a> FileSide<'a> {
                 }
                 Wish::AwaitMachine(failure) => self.await_machine(failure).await?,
                 Wish::GiveUp(failure) => self.go_on_with_help(failure).await?,
-                Wish::StartAgain(failure) => self.start_again(&failure).await?,
+                Wish::StartAgain(crash) => self.start_again(&crash).await?,
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => {
                     let have = self.make_durable().await?;
+                    // Others need not wait for one that does nothing.
+                    self.download.suspect.take();
                     self.download.tell(EventKind::Paused { have }).await;
                 }
                 Wish::End => {
@@ -225,7 +227,11 @@ impl<'a> FileSide<'a> {
                 }
                 Wish::Save if self.ready => {
                     if self.is_across() {
-                        self.download.control.save(self.download.id, false).await;
+                        if let Saved::Durable(have) =
+                            self.download.control.save(self.download.id, false).await
+                        {
+                            self.download.has_progressed(have);
+                        }
                     } else {
                         // It waits where the disk's queue is full.
                         run_errand(self.writeback()).await;
@@ -251,12 +257,11 @@ impl<'a> FileSide<'a> {
     }
 
     /// Goes on with what the engine's process has left here, in another one.
-    async fn start_again(&mut self, failure: &Failure) -> Result<(), Ending> {
-        self.download.turn.set(0);
+    async fn start_again(&mut self, crash: &Crash) -> Result<(), Ending> {
         self.recall().await?;
-        self.download.survived(failure, self.have())?;
-        let message = format!("{failure}; going on from what is here");
+        let message = format!("{}; going on from what is here", crash.failure);
         self.download.tell(EventKind::Notice { message }).await;
+        self.download.survived(crash, self.have()).await?;
         self.go_on();
         Ok(())
     }
@@ -280,10 +285,13 @@ impl<'a> FileSide<'a> {
         let Some((doubts, have)) = self.download.back.take() else { return Ok(()) };
         let (part, path) = (Arc::clone(self.landing.part()), self.landing.part_path());
         let quick = self.is_quick(part.identity().length);
-        let control = self.download.control.clone();
+        let (id, control) = (self.download.id, self.download.control.clone());
         let come_back = move || {
             if !part.is_written_by_nobody_else()? {
-                control.end_child("a file that it had returned could still be written to");
+                control.end_child(
+                    id,
+                    "a file that it had returned could still be written to, or nobody can say whether",
+                );
             }
             part.come_back(doubts, have)
         };
@@ -560,9 +568,9 @@ impl<'a> FileSide<'a> {
                     self.download.tell(EventKind::Paused { have }).await;
                     return Ok(Stopped::Paused);
                 }
-                Wish::StartAgain(failure) => {
+                Wish::StartAgain(Crash { failure, suspicious }) => {
                     // First this comes to its end.
-                    self.download.unheard.borrow_mut().push_front(ToCold::Crashed(failure));
+                    self.download.unheard.borrow_mut().push_front(ToCold::Crashed { failure, suspicious });
                     return Ok(Stopped::Paused);
                 }
                 Wish::End => {

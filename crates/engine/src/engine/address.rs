@@ -7,6 +7,7 @@ use crate::sync::mpsc::SyncSender;
 use crate::threads::Threads;
 use std::sync::Arc;
 use tidegate_core::DownloadId;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The way to a control thread.
 #[derive(Clone)]
@@ -50,10 +51,18 @@ impl ToControl {
         }
     }
 
-    /// Ends the other process, which did what it must not do, and waits until it is gone.
-    pub(crate) fn end_child(&self, why: &'static str) {
+    /// Ends the other process that had the part of this download, and waits until it is gone.
+    pub(crate) fn end_child(&self, id: DownloadId, why: &'static str) {
         if let Self::Across(supervisor) = self {
-            supervisor.end_child(why);
+            supervisor.end_child(id, why);
+        }
+    }
+
+    /// Waits until no other download runs that may be what ends the other process.
+    pub(crate) async fn suspect(&self) -> Option<OwnedSemaphorePermit> {
+        match self {
+            Self::Here(..) => None,
+            Self::Across(supervisor) => supervisor.suspect().await,
         }
     }
 }

@@ -200,7 +200,11 @@ pub(crate) enum ToCold {
     Freed,
     /// The process that had the control thread has ended: nothing that was asked or said before counts. It is to be
     /// started again.
-    Crashed(Failure),
+    Crashed {
+        failure: Failure,
+        /// The download may be what ended it.
+        suspicious: bool,
+    },
 }
 
 /// What a cold side answers.

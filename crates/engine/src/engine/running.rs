@@ -31,6 +31,8 @@ pub(super) struct Running {
     /// The number of the newest question to the cold side.
     pub(super) turn: u64,
     pub(super) hot: Option<Hot>,
+    /// Its limit was set, by its request or since.
+    pub(super) limit_is_set: bool,
     /// How far it was when it moved its last byte.
     last: Option<Progress>,
 }
@@ -73,10 +75,40 @@ pub(super) struct Live {
     pub(super) authorized: bool,
 }
 
+/// Takes out of a backlog what was asked and not yet heard when a pause came: it is not asked any more.
+pub(crate) fn forget_what_a_pause_ends(backlog: &mut VecDeque<ToCold>) {
+    backlog.retain(|message| match message {
+        ToCold::Paused
+        | ToCold::Turn(_)
+        | ToCold::Prepare { .. }
+        | ToCold::Verify { .. }
+        | ToCold::AwaitMachine(_)
+        | ToCold::Tell(EventKind::Paused { .. }) => false,
+        ToCold::Tell(_)
+        | ToCold::Learned { .. }
+        | ToCold::GiveUp(_)
+        | ToCold::Cancel
+        | ToCold::End
+        | ToCold::Release { .. }
+        | ToCold::Returned { .. }
+        | ToCold::Crashed { .. }
+        | ToCold::Freed => true,
+    });
+}
+
 impl Running {
     pub(super) fn new(cold: Sender<ToCold>) -> Self {
         let backlog = VecDeque::new();
-        Self { cold, backlog, paused: false, leaving: false, turn: 0, hot: None, last: None }
+        Self {
+            cold,
+            backlog,
+            paused: false,
+            leaving: false,
+            turn: 0,
+            hot: None,
+            limit_is_set: false,
+            last: None,
+        }
     }
 
     /// Never waits: what does not fit is kept. When too much is kept, what nobody acts on is left out.
@@ -93,23 +125,7 @@ impl Running {
     /// Tells that it is paused. What was asked and not yet heard is not asked any more, so that pauses
     /// and their ends do not pile up before a cold side that waits for its disk.
     pub(super) fn send_pause(&mut self) {
-        self.backlog.retain(|message| match message {
-            ToCold::Paused
-            | ToCold::Turn(_)
-            | ToCold::Prepare { .. }
-            | ToCold::Verify { .. }
-            | ToCold::AwaitMachine(_)
-            | ToCold::Tell(EventKind::Paused { .. }) => false,
-            ToCold::Tell(_)
-            | ToCold::Learned { .. }
-            | ToCold::GiveUp(_)
-            | ToCold::Cancel
-            | ToCold::End
-            | ToCold::Release { .. }
-            | ToCold::Returned { .. }
-            | ToCold::Crashed(_)
-            | ToCold::Freed => true,
-        });
+        forget_what_a_pause_ends(&mut self.backlog);
         self.send(ToCold::Paused);
     }
 

@@ -1,17 +1,19 @@
 //! What a process says, and what becomes of it.
 
 use super::watcher::{Reader, Violation};
-use super::{Call, STRANGERS, STRANGERS_EACH, Supervisor, comparable};
+use super::{Call, Supervisor, comparable};
 use crate::config::Isolation;
 use crate::engine::ToCold;
 use crate::protocol::{Cold, FromChild, KindOf, Resolution, ToChild, VERSION};
 use std::sync::Arc;
 use tidegate_core::DownloadId;
+use tidegate_core::cookies::CookieJar;
+use tidegate_core::message::Snapshot;
 
 impl Supervisor {
-    /// Whether the process has answered since it was asked whether it is alive.
+    /// Whether the process has answered since this was asked last.
     pub(super) fn has_answered(&self) -> bool {
-        !self.lock().calls.values().any(|call| matches!(call, Call::Ping))
+        std::mem::take(&mut self.lock().alive)
     }
 
     /// What the process says.
@@ -43,6 +45,7 @@ impl Supervisor {
             })?,
             FromChild::Snapshot { call, snapshot } => self.answered(call, name, |call| match call {
                 Call::Snapshot(mut asked) => {
+                    self.remember(&snapshot);
                     asked.snapshot = snapshot;
                     asked.give();
                     Some(())
@@ -50,7 +53,7 @@ impl Supervisor {
                 _ => None,
             })?,
             FromChild::Progress { call, progress } => self.answered(call, name, |call| match call {
-                Call::Progress(reply) => {
+                Call::Progress(_, reply) => {
                     reply.give(progress);
                     Some(())
                 }
@@ -72,10 +75,8 @@ impl Supervisor {
                     _ => None,
                 })?;
             }
-            FromChild::Pong { call, at_ns: _ } => self.answered(call, name, |call| match call {
-                Call::Ping => Some(()),
-                _ => None,
-            })?,
+            // Whichever question it answers: it is alive.
+            FromChild::Pong { .. } => self.lock().alive = true,
             FromChild::Resolve { call, host, port } => self.look_up(reader, call, host, port),
             FromChild::WantRoots { call } => {
                 let link = Arc::clone(&reader.link);
@@ -83,15 +84,16 @@ impl Supervisor {
             }
             FromChild::Introduce { host } => {
                 let mut state = self.lock();
-                state.strangers += 1;
-                if state.strangers > STRANGERS + STRANGERS_EACH * state.given {
-                    return Err(Violation("it wants to be introduced to too many hosts".to_owned()));
-                }
-                let message = self.introduction(&mut state, &host);
+                let known = state.met.contains(&comparable(&host));
+                let message = if known || state.strangers_left > 0 {
+                    state.strangers_left -= usize::from(!known);
+                    self.introduction(&mut state, &host)
+                } else {
+                    // It may ask there without anything of the user's, if it needs no name for that.
+                    ToChild::Introduced { host, cookies: CookieJar::new(), netrc: None }
+                };
                 drop(state);
-                // From a thread that may wait for it.
-                let link = Arc::clone(&reader.link);
-                self.lookups.run_now(move || link.send(&message, &[]));
+                reader.link.send(&message, &[]);
             }
         }
         Ok(())
@@ -101,12 +103,21 @@ impl Supervisor {
     fn look_up(&self, reader: &Reader, call: u64, host: String, port: u16) {
         let link = Arc::clone(&reader.link);
         let tell = move |answer| link.send(&ToChild::Resolved { call, answer }, &[]);
-        let known = self.lock().met.contains(&comparable(&host)) || self.proxies.contains(&comparable(&host));
+        let host_is = comparable(&host);
+        let known = self.lock().met.contains(&host_is) || self.proxies.contains(&host_is);
         match known {
             true => self.lookups.resolve(host, port, tell),
-            false => self
-                .lookups
-                .run_now(move || tell(Resolution::Failed("nobody asked for this host".to_owned()))),
+            false => tell(Resolution::Failed("this download has led to too many hosts".to_owned())),
+        }
+    }
+
+    /// Keeps how far each download is, for when there is no process to ask.
+    fn remember(&self, snapshot: &Snapshot) {
+        let mut state = self.lock();
+        for progress in &snapshot.downloads {
+            if let Some(entry) = state.downloads.get_mut(&progress.id) {
+                entry.last = Some(progress.clone());
+            }
         }
     }
 
@@ -117,6 +128,7 @@ impl Supervisor {
             // It has ended meanwhile; or never was.
             return if id <= newest { Ok(()) } else { Err(Violation(format!("there is no download {id}"))) };
         };
+        entry.was_asked |= matches!(message, Cold::Turn(_));
         let message = match message {
             Cold::Tell(kind) => ToCold::Tell(kind),
             Cold::Turn(turn) => ToCold::Turn(turn),

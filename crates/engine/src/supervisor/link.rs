@@ -2,7 +2,8 @@
 
 use crate::child::{ARGUMENT, NAME, SOCKET};
 use crate::protocol::ToChild;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
@@ -11,8 +12,12 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tidegate_confine::spawn::{Exit, Process, Program, Signal, Start};
+
+/// How long it may take to take in what it is told.
+const TO_HEAR: Duration = Duration::from_secs(10);
 
 /// How much of what it said last is kept, in bytes.
 const LAST_WORDS: usize = 2 << 10;
@@ -23,6 +28,8 @@ pub(super) struct Link {
     out: Mutex<Vec<u8>>,
     process: Mutex<Process>,
     words: Mutex<Words>,
+    /// Why it was ended by us.
+    ended_for: Mutex<Option<&'static str>>,
 }
 
 struct Words {
@@ -36,6 +43,8 @@ impl Link {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let (pipe, their_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&pipe, true)?;
+        // Whoever has something to say to one that hears nothing does not wait for ever.
+        set_socket_timeout(&ours, Timeout::Send, Some(TO_HEAR))?;
         let process = Start::new(NAME)
             .argument(ARGUMENT)
             .descriptor(SOCKET, theirs.as_fd())
@@ -47,7 +56,8 @@ impl Link {
             .dying_with_us(Signal::KILL)
             .spawn(program)?;
         let words = Mutex::new(Words { pipe: File::from(pipe), last: Vec::new() });
-        Ok(Self { socket: ours, out: Mutex::default(), process: Mutex::new(process), words })
+        let (out, ended_for) = (Mutex::default(), Mutex::default());
+        Ok(Self { socket: ours, out, process: Mutex::new(process), words, ended_for })
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -65,23 +75,22 @@ impl Link {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.clear();
         message.encode(&mut out);
-        let _ = self.write(&out, descriptors);
+        if self.write(&out, descriptors).is_err() {
+            // Half a message may be with it: nothing that follows could be understood.
+            let _ = shutdown(&self.socket, Shutdown::Both);
+        }
         if out.capacity() > 1 << 20 {
             *out = Vec::new();
         }
     }
 
-    /// Says something unless somebody waits for it to take something in; it is the same to whoever waits for an
-    /// answer.
+    /// Says something unless somebody else is saying something just now, or it takes nothing in.
     pub(super) fn send_without_waiting(&self, message: &ToChild) {
-        match self.out.try_lock() {
-            Ok(mut out) => {
-                out.clear();
-                message.encode(&mut out);
-                // A short message goes whole or not at all.
-                let _ = rustix::net::send(&self.socket, &out, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-            }
-            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {}
+        if let Ok(mut out) = self.out.try_lock() {
+            out.clear();
+            message.encode(&mut out);
+            // A short message goes whole or not at all.
+            let _ = rustix::net::send(&self.socket, &out, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
 
@@ -119,25 +128,36 @@ impl Link {
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
+    /// Ends it, for this reason.
+    pub(super) fn end(&self, why: &'static str) {
+        self.ended_for.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.kill();
+    }
+
+    /// Why it was ended by us, if it was.
+    pub(super) fn ended_for(&self) -> Option<&'static str> {
+        *self.ended_for.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn kill(&self) {
         // One that has ended is no failure, and nobody else can have its place.
         let _ = self.process().kill(Signal::KILL);
     }
 
-    /// Kills it, and waits until it is gone; how it ended is still to be asked for.
-    pub(super) fn kill_and_wait(&self) {
-        let pidfd = {
-            let process = self.process();
-            let _ = process.kill(Signal::KILL);
-            process.pidfd().try_clone_to_owned()
-        };
-        let Ok(pidfd) = pidfd else { return };
-        while let Err(rustix::io::Errno::INTR) = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None) {}
+    /// Waits until it is gone, at most so long, for ever if that is `None`. Tells whether it is.
+    pub(super) fn wait_until_gone(&self, most: Option<Timespec>) -> bool {
+        let Ok(pidfd) = self.process().pidfd().try_clone_to_owned() else { return false };
+        loop {
+            match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], most.as_ref()) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => return result.is_ok_and(|ready| ready > 0),
+            }
+        }
     }
 
-    /// Waits until it has ended, and says how.
-    pub(super) fn wait(&self) -> io::Result<Exit> {
-        self.process().wait()
+    /// How it ended; `None` if it has not.
+    pub(super) fn exit(&self) -> io::Result<Option<Exit>> {
+        self.process().try_wait()
     }
 
     /// Takes in what it said on its standard error. Of very much only the end is kept.

@@ -5,10 +5,10 @@ use crate::protocol::{Resolution, Roots};
 use crate::threads::Threads;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use std::collections::VecDeque;
 use std::io;
 use std::net::ToSocketAddrs;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Threads that look something up at a time, at most.
 const MOST: usize = 8;
@@ -18,45 +18,58 @@ const MOST_WAITING: usize = 256;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads, which are started when they are wanted.
+/// The threads, which are started when they are wanted, and end when this is closed.
 pub(super) struct Lookups {
     threads: Arc<Threads>,
-    jobs: SyncSender<Job>,
-    waiting: Arc<Mutex<Receiver<Job>>>,
-    /// How many threads there are, and how many have nothing to do.
-    count: Arc<Mutex<(usize, usize)>>,
-    roots: Arc<Mutex<Option<Roots>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    news: Condvar,
+    roots: Mutex<Option<Roots>>,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
 }
 
 impl Lookups {
     pub(super) fn new(threads: &Arc<Threads>) -> Self {
-        let (jobs, waiting) = sync_channel(MOST_WAITING);
-        Self {
-            threads: Arc::clone(threads),
-            jobs,
-            waiting: Arc::new(Mutex::new(waiting)),
-            count: Arc::default(),
-            roots: Arc::default(),
-        }
+        Self { threads: Arc::clone(threads), shared: Arc::default() }
     }
 
     /// Finds what a name stands for, as this system has it now.
-    pub(super) fn resolve(&self, host: String, port: u16, tell: impl FnOnce(Resolution) + Send + 'static) {
-        self.run(Box::new(move || {
+    pub(super) fn resolve(
+        &self,
+        host: String,
+        port: u16,
+        tell: impl Fn(Resolution) + Clone + Send + 'static,
+    ) {
+        let answer = tell.clone();
+        let job = move || {
             let found = (host.as_str(), port).to_socket_addrs().map_err(crate::connect::in_our_words);
-            tell(match found {
+            answer(match found {
                 Ok(addresses) => Resolution::Found(addresses.take(Resolution::MOST).collect()),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Resolution::Unknown,
                 Err(error) => Resolution::Failed(error.to_string()),
             });
-        }));
+        };
+        if !self.run(Box::new(job)) {
+            tell(Resolution::Failed("too many names are being looked up".to_owned()));
+        }
     }
 
     /// Reads which certificates the system trusts; once.
-    pub(super) fn roots(&self, tell: impl FnOnce(Roots) + Send + 'static) {
-        let roots = Arc::clone(&self.roots);
-        self.run(Box::new(move || {
-            let mut known = roots.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn roots(&self, tell: impl Fn(Roots) + Clone + Send + 'static) {
+        let (shared, answer) = (Arc::clone(&self.shared), tell.clone());
+        let job = move || {
+            let mut known = shared.roots.lock().unwrap_or_else(PoisonError::into_inner);
             let roots = known.get_or_insert_with(|| match read_system_roots() {
                 Ok(certificates) => {
                     let lines: Vec<String> =
@@ -65,41 +78,67 @@ impl Lookups {
                 }
                 Err(why) => Roots::Failed(why),
             });
-            tell(roots.clone());
+            answer(roots.clone());
             if matches!(roots, Roots::Failed(_)) {
                 // They may be installed meanwhile.
                 *known = None;
             }
-        }));
+        };
+        if !self.run(Box::new(job)) {
+            tell(Roots::Failed("too many things are being looked up".to_owned()));
+        }
     }
 
-    /// Does something that takes a moment, or waits for the child.
-    pub(super) fn run_now(&self, job: impl FnOnce() + Send + 'static) {
-        self.run(Box::new(job));
+    /// Nothing is looked up any more, and the threads end when what they are at has come to its end.
+    pub(super) fn close(&self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.jobs.clear();
+        self.shared.news.notify_all();
     }
 
-    fn run(&self, job: Job) {
-        {
-            let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-            if count.1 == 0 && count.0 < MOST {
-                let (waiting, idle) = (Arc::clone(&self.waiting), Arc::clone(&self.count));
-                let work = move || loop {
-                    idle.lock().unwrap_or_else(PoisonError::into_inner).1 += 1;
-                    let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    idle.lock().unwrap_or_else(PoisonError::into_inner).1 -= 1;
-                    match job {
-                        Ok(job) => job(),
-                        Err(_) => return,
-                    }
-                };
-                if self.threads.spawn(format!("look-up-{}", count.0), work).is_ok() {
-                    count.0 += 1;
-                }
+    /// Does something on one of the threads; `false` if too much waits.
+    fn run(&self, job: Job) -> bool {
+        let mut state = self.shared.lock();
+        if state.closed || state.jobs.len() >= MOST_WAITING {
+            return false;
+        }
+        state.jobs.push_back(job);
+        if state.jobs.len() > state.idle && state.threads < MOST {
+            let shared = Arc::clone(&self.shared);
+            let name = format!("look-up-{}", state.threads);
+            if self.threads.spawn(name, move || shared.work()).is_ok() {
+                state.threads += 1;
+            } else if state.threads == 0 {
+                state.jobs.clear();
+                return false;
             }
         }
-        match self.jobs.try_send(job) {
-            // The child waits with more than it can have asked for in earnest, and is answered by nobody.
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        self.shared.news.notify_one();
+        true
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        loop {
+            let job = {
+                let mut state = self.lock();
+                state.idle += 1;
+                while state.jobs.is_empty() && !state.closed {
+                    state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                state.idle -= 1;
+                state.jobs.pop_front()
+            };
+            match job {
+                Some(job) => job(),
+                None => return,
+            }
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -70,11 +70,12 @@ pub(super) struct Watch {
     soon: usize,
     failed: u32,
     looked: Instant,
+    asked: Instant,
 }
 
 impl Watch {
     pub(super) fn new(now: Instant) -> Self {
-        Self { state: State::Waiting { until: now }, soon: 0, failed: 0, looked: now }
+        Self { state: State::Waiting { until: now }, soon: 0, failed: 0, looked: now, asked: now }
     }
 
     /// A process was started, or one that had been is taken.
@@ -95,9 +96,10 @@ impl Watch {
         }
     }
 
-    /// It has ended, or could not be started.
-    pub(super) fn ended(&mut self, now: Instant) {
+    /// It has ended, or could not be started; `by_us` if that was not its own doing.
+    pub(super) fn ended(&mut self, by_us: bool, now: Instant) {
         match self.state {
+            State::Running { .. } if by_us => self.soon = 0,
             State::Running { since, .. } if now.saturating_duration_since(since) >= LONG_ENOUGH => {
                 self.soon = 0
             }
@@ -132,6 +134,7 @@ impl Watch {
                 Ping::Answered(_) if !used => Act::Wait(None),
                 Ping::Answered(at) if now.saturating_duration_since(*at) >= PING_EVERY => {
                     *ping = Ping::Asked(Duration::ZERO);
+                    self.asked = now;
                     Act::Ping
                 }
                 Ping::Answered(at) => Act::Wait(Some(*at + PING_EVERY)),
@@ -141,6 +144,11 @@ impl Watch {
                     }
                     if *waited >= PATIENCE {
                         return Act::Kill;
+                    }
+                    if now.saturating_duration_since(self.asked) >= PING_EVERY {
+                        // The first may not have reached it: somebody else was saying something.
+                        self.asked = now;
+                        return Act::Ping;
                     }
                     // Often enough to know that this process itself runs.
                     Act::Wait(Some(now + PING_EVERY.min(PATIENCE - *waited)))
@@ -169,9 +177,13 @@ mod tests {
         assert_eq!(watch.look(true, start + seconds(1)), Act::Ping);
         // A lid that was closed for an hour.
         let hour = start + seconds(3600);
-        assert!(matches!(watch.look(true, hour), Act::Wait(_)));
+        assert_eq!(
+            watch.look(true, hour),
+            Act::Ping,
+            "it is asked again: the question may not have reached it"
+        );
         for n in 1..5 {
-            assert!(matches!(watch.look(true, hour + seconds(n)), Act::Wait(_)), "{n}");
+            assert_eq!(watch.look(true, hour + seconds(n)), Act::Ping, "{n}");
         }
         assert_eq!(watch.look(true, hour + seconds(5)), Act::Kill);
     }
@@ -201,7 +213,7 @@ mod tests {
         for _ in 0..9 {
             watch.started(now);
             watch.ready(now);
-            watch.ended(now);
+            watch.ended(false, now);
             let Act::Wait(Some(until)) = watch.look(true, now) else {
                 waits.push(Duration::ZERO);
                 continue;
@@ -214,7 +226,7 @@ mod tests {
         watch.started(now);
         watch.ready(now);
         now += LONG_ENOUGH;
-        watch.ended(now);
+        watch.ended(false, now);
         assert_eq!(watch.look(true, now), Act::Start);
     }
 
@@ -228,7 +240,7 @@ mod tests {
                 Act::Start => {
                     started += 1;
                     watch.started(now);
-                    watch.ended(now);
+                    watch.ended(false, now);
                 }
                 Act::Wait(Some(until)) => now = until,
                 Act::GiveUp => break,

@@ -2,24 +2,27 @@
 
 use super::link::Link;
 use super::watch::{Act, Watch};
-use super::{Call, Supervisor, unavailable};
+use super::{MOST_STRANGERS, STRANGERS_EACH, State, Supervisor, unavailable};
 use crate::config::Isolation;
 use crate::engine::ToCold;
 use crate::protocol::{FromChild, KindOf, ToChild, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_confine::spawn::Program;
 use tidegate_core::frame::Decoder;
-use tidegate_core::{Code, Failure, Remedy};
+use tidegate_core::{Code, DownloadId, Failure, Remedy};
 
 /// How often a backlog is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long the first process has been running when a spare is started: a program that is done by then needs none.
 const SPARE_AFTER: Duration = Duration::from_millis(500);
+
+/// How long a process that was killed may take to be gone before the next is started.
+const TO_GO: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How long a process may take to end after everything was saved.
 const TO_END: Duration = Duration::from_secs(10);
@@ -34,6 +37,8 @@ pub(super) struct Watcher {
     spare_at: Option<Instant>,
     /// When a process that is to end is not waited for any more.
     ends_at: Option<Instant>,
+    /// The process is ended for not answering.
+    hangs: bool,
     buffer: Box<[u8]>,
 }
 
@@ -58,6 +63,7 @@ impl Watcher {
             spare: None,
             spare_at: None,
             ends_at: None,
+            hangs: false,
             buffer: vec![0; 64 << 10].into_boxed_slice(),
         }
     }
@@ -65,27 +71,35 @@ impl Watcher {
     pub(super) fn run(mut self) {
         loop {
             let now = Instant::now();
-            if self.is_done(now) {
+            let (ending, used, backlog) = self.flush();
+            if ending && !used && self.has_wound_up(now) {
                 return self.close();
             }
-            let (used, backlog) = self.flush();
             let mut until = match self.watch.look(used, now) {
                 Act::Wait(until) => until,
+                // What is left to do is done here.
+                Act::Start | Act::GiveUp if ending => None,
                 Act::Start => {
                     self.begin(now);
                     continue;
                 }
                 Act::Ping => {
-                    self.ping();
+                    if let Some(reader) = &self.current {
+                        // Whatever comes back says that it is alive.
+                        reader.link.send_without_waiting(&ToChild::Ping { call: 0 });
+                    }
                     continue;
                 }
                 Act::Kill => {
-                    self.supervisor.lock().ended_for.get_or_insert("it did not answer for 5 seconds");
+                    self.hangs = true;
                     self.current.iter().for_each(|reader| reader.link.kill());
                     // Its end is noticed as every other.
                     Some(now + Duration::from_millis(100))
                 }
-                Act::GiveUp => return self.give_up(),
+                Act::GiveUp => {
+                    self.give_up();
+                    continue;
+                }
             };
             self.keep_a_spare(now);
             let times = [self.spare_at, self.ends_at, backlog.then(|| now + TRY_AGAIN)];
@@ -94,15 +108,8 @@ impl Watcher {
         }
     }
 
-    /// Whether everything was saved and the process has ended.
-    fn is_done(&mut self, now: Instant) -> bool {
-        let done = {
-            let state = self.supervisor.lock();
-            state.ending && state.downloads.is_empty()
-        };
-        if !done {
-            return false;
-        }
+    /// Everything was saved: the process is told to end. Tells whether it has.
+    fn has_wound_up(&mut self, now: Instant) -> bool {
         let Some(current) = &self.current else { return true };
         match self.ends_at {
             None => {
@@ -118,37 +125,38 @@ impl Watcher {
     fn close(self) {
         let mut state = self.supervisor.lock();
         state.link = None;
-        state.over = Some(Failure::new(Code::EngineUnavailable, "the engine has ended"));
-        let calls = std::mem::take(&mut state.calls);
-        calls.into_values().for_each(|call| call.answer_without(&mut state));
+        state.over.get_or_insert_with(|| Failure::new(Code::EngineUnavailable, "the engine has ended"));
+        answer_all(&mut state);
+        drop(state);
+        self.supervisor.lookups.close();
     }
 
-    fn give_up(self) {
+    /// There will be no other process: each download comes to its end, and then the engine does.
+    fn give_up(&mut self) {
         let mut state = self.supervisor.lock();
         let failure = state.over.get_or_insert_with(unavailable).clone();
-        state.link = None;
-        let calls = std::mem::take(&mut state.calls);
-        calls.into_values().for_each(|call| call.answer_without(&mut state));
+        state.ending = true;
+        answer_all(&mut state);
         for entry in state.downloads.values_mut() {
-            entry.push(ToCold::Crashed(failure.clone()));
             entry.push(ToCold::GiveUp(failure.clone()));
-            entry.push(ToCold::Freed);
         }
-        for started in std::mem::take(&mut state.started) {
-            let _ = started.try_send(Err(failure.clone()));
+        if let Some(started) = state.started.take() {
+            // Nobody may wait any more.
+            let _ = started.try_send(Err(failure));
         }
     }
 
-    /// Tells cold sides what there was no room for. Says whether there are any downloads, and anything left.
-    fn flush(&self) -> (bool, bool) {
+    /// Tells cold sides what there was no room for. Says whether the engine is to end, whether there are any downloads,
+    /// and whether anything is left to tell.
+    fn flush(&self) -> (bool, bool, bool) {
         let mut state = self.supervisor.lock();
-        let used = !state.downloads.is_empty();
+        let (ending, used) = (state.ending, !state.downloads.is_empty());
         let mut left = false;
         for entry in state.downloads.values_mut() {
             entry.flush();
             left |= !entry.backlog.is_empty();
         }
-        (used, left)
+        (ending, used, left)
     }
 
     /// Takes the spare, or starts a process.
@@ -163,20 +171,19 @@ impl Watcher {
                 Ok(link) => self.current = Some(Reader::new(link)),
                 Err(error) => {
                     let message = format!("the engine's process cannot be started: {error}");
-                    self.note(Failure::new(Code::EngineUnavailable, message));
-                    self.watch.ended(now);
+                    self.first_failed(Failure::new(Code::EngineUnavailable, message));
+                    self.watch.ended(false, now);
                 }
             },
         }
     }
 
-    /// What is told if there will be no other process.
-    fn note(&self, failure: Failure) {
+    /// The first process was to show that there can be one.
+    fn first_failed(&self, failure: Failure) {
         let mut state = self.supervisor.lock();
-        if state.link.is_none() && !state.started.is_empty() {
-            for started in std::mem::take(&mut state.started) {
-                let _ = started.try_send(Err(failure.clone()));
-            }
+        if let Some(started) = state.started.take() {
+            // Nobody may wait any more.
+            let _ = started.try_send(Err(failure));
             state.ending = true;
         }
     }
@@ -185,10 +192,8 @@ impl Watcher {
     fn if_ready(&mut self, now: Instant) {
         let Some(Reader { link, ready: Some(isolation), .. }) = &self.current else { return };
         let mut state = self.supervisor.lock();
-        state.isolation = isolation.clone();
         state.met.clear();
-        state.strangers = 0;
-        state.given = state.downloads.len();
+        state.strangers_left = (STRANGERS_EACH * (1 + state.downloads.len())).min(MOST_STRANGERS);
         link.send(&ToChild::Hello { version: VERSION, setup: state.setup.clone() }, &[]);
         for (id, entry) in &state.downloads {
             link.send(&ToChild::Register { id: *id }, &[]);
@@ -200,11 +205,28 @@ impl Watcher {
                 link.send(&ToChild::Pause { id: *id, call: 0 }, &[]);
             }
         }
+        // What was to begin while there was no process; each after what the user keeps for its hosts.
+        let ids: Vec<DownloadId> = state.downloads.keys().copied().collect();
+        for id in ids {
+            let Some((begins, pipe)) = state.downloads.get_mut(&id).and_then(|entry| entry.begins.take())
+            else {
+                continue;
+            };
+            if let ToChild::Start { request, .. } = &begins {
+                for host in request.mirrors().iter().filter_map(|mirror| mirror.url().host_str()) {
+                    let introduction = self.supervisor.introduction(&mut state, host);
+                    link.send(&introduction, &[]);
+                }
+            }
+            let descriptors: Vec<BorrowedFd<'_>> = pipe.iter().map(|pipe| pipe.as_fd()).collect();
+            link.send(&begins, &descriptors);
+        }
         if state.ending {
             link.send(&ToChild::Shutdown {}, &[]);
         }
         state.link = Some(Arc::clone(link));
-        for started in std::mem::take(&mut state.started) {
+        if let Some(started) = state.started.take() {
+            // Nobody may wait any more.
             let _ = started.try_send(Ok(isolation.clone()));
         }
         drop(state);
@@ -223,20 +245,6 @@ impl Watcher {
                 // Without one the next is only started later.
                 self.spare = Link::start(&self.program).ok().map(Reader::new);
             }
-        }
-    }
-
-    fn ping(&mut self) {
-        let call = {
-            let mut state = self.supervisor.lock();
-            state.next_call += 1;
-            let call = state.next_call;
-            state.calls.retain(|_, call| !matches!(call, Call::Ping));
-            state.calls.insert(call, Call::Ping);
-            call
-        };
-        if let Some(reader) = &self.current {
-            reader.link.send_without_waiting(&ToChild::Ping { call });
         }
     }
 
@@ -310,32 +318,36 @@ impl Watcher {
 
     /// The process is no more: whoever waited for it hears of it, and goes on with the next.
     fn has_ended(&mut self, reader: &Reader, violation: Option<Violation>) {
-        // It may have closed its socket only.
+        // It may have closed its socket only. One that a disk holds may take long to go, and is not waited for by
+        // everybody: only by those whose parts it has.
         reader.link.kill();
-        let exit = reader.link.wait();
+        reader.link.wait_until_gone(Some(TO_GO));
+        let exit = reader.link.exit();
         let now = Instant::now();
-        let mut state = self.supervisor.lock();
-        let was_ready = state.link.take().is_some();
-        let code = match violation {
-            Some(_) => Code::EngineProtocol,
-            None => Code::EngineCrash,
-        };
-        let how = match (violation, state.ended_for.take(), exit) {
+        let code = if violation.is_some() { Code::EngineProtocol } else { Code::EngineCrash };
+        let by_us = reader.link.ended_for();
+        let how = match (violation, by_us, std::mem::take(&mut self.hangs), exit) {
             (Some(Violation(why)), ..) => format!("said what none says ({why})"),
-            (None, Some(why), _) => format!("was ended: {why}"),
-            (None, None, Ok(exit)) => exit.to_string(),
-            (None, None, Err(error)) => format!("ended ({error})"),
+            (None, Some(why), ..) => format!("was ended: {why}"),
+            (None, None, true, _) => "was ended: it did not answer".to_owned(),
+            (None, None, false, Ok(Some(exit))) => exit.to_string(),
+            (None, None, false, Ok(None)) => "closed its socket and does not end".to_owned(),
+            (None, None, false, Err(error)) => format!("ended ({error})"),
         };
         let words = reader.link.last_words();
         let words = if words.is_empty() { String::new() } else { format!(": {words}") };
         let failure = Failure::new(code, format!("the engine's process {how}{words}"))
             .with_remedy(Remedy::Retry { after: None });
-        let calls = std::mem::take(&mut state.calls);
-        calls.into_values().for_each(|call| call.answer_without(&mut state));
+        let mut state = self.supervisor.lock();
+        let was_ready = state.link.take().is_some();
+        answer_all(&mut state);
         let ending = state.ending;
-        for entry in state.downloads.values_mut() {
+        // Of one that was never ready no download knows anything.
+        for entry in state.downloads.values_mut().filter(|_| was_ready) {
+            let suspicious = by_us.is_none() && !entry.paused;
+            entry.was_asked = false;
             entry.backlog.clear();
-            entry.push(ToCold::Crashed(failure.clone()));
+            entry.push(ToCold::Crashed { failure: failure.clone(), suspicious });
             if ending {
                 entry.push(ToCold::End);
             } else if let Some(leaving) = entry.leaving {
@@ -344,15 +356,17 @@ impl Watcher {
         }
         drop(state);
         if !was_ready {
-            self.note(Failure { code: Code::EngineUnavailable, ..failure });
+            self.first_failed(Failure { code: Code::EngineUnavailable, ..failure });
         }
         self.spare_at = None;
-        self.watch.ended(now);
-        if was_ready && ending {
-            // Nobody needs another.
-            self.ends_at = Some(now);
-        }
+        self.watch.ended(by_us.is_some(), now);
     }
+}
+
+/// Answers everybody who waits for an answer of a process that is no more.
+fn answer_all(state: &mut State) {
+    let calls = std::mem::take(&mut state.calls);
+    calls.into_values().for_each(|call| call.answer_without(state));
 }
 
 impl Reader {
