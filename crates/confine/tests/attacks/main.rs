@@ -12,6 +12,7 @@
 #![allow(clippy::exit, reason = "this is its own harness")]
 
 mod attack;
+mod program;
 mod spawn;
 mod sys;
 mod table;
@@ -29,6 +30,10 @@ const TESTS: &[(&str, fn())] = &[
     (
         "each_attack_is_refused_by_the_layers_that_the_design_names",
         table::each_attack_is_refused_by_the_layers_that_the_design_names,
+    ),
+    (
+        "what_is_missing_without_no_new_privileges_is_told",
+        table::what_is_missing_without_no_new_privileges_is_told,
     ),
     ("the_table_of_the_design_is_what_was_measured", table::the_table_of_the_design_is_what_was_measured),
     ("what_the_engine_does_still_goes", work::what_the_engine_does_still_goes),

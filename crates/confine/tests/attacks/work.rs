@@ -320,7 +320,7 @@ pub(crate) fn run_if_asked() -> bool {
             let layers = Layers::ALL.without(Layer::Calls);
             let layers = if name == "open-book" { layers.without(Layer::NotDumpable) } else { layers };
             begin(&ENGINE, layers).unwrap().finish();
-            io::stdout().write_all(b".").unwrap();
+            println!(".");
             wait_for_ever();
         }
         "waits" => wait_for_ever(),
