@@ -83,14 +83,18 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| words.iter().any(|this| this == word);
     // Of what `cargo test` and `cargo nextest` say this is all that matters here.
-    let filters: Vec<&String> = words
-        .iter()
-        .filter(|word| !word.starts_with('-'))
-        .filter(|word| word.parse::<u32>().is_err())
-        .collect();
+    let mut filters = Vec::new();
+    let mut left = words.iter();
+    while let Some(word) = left.next() {
+        match word.as_str() {
+            "--format" | "--color" | "--test-threads" | "--logfile" | "-Z" => drop(left.next()),
+            word if word.starts_with('-') => {}
+            word => filters.push(word),
+        }
+    }
     let chosen = |name: &str| {
         filters.is_empty()
-            || filters.iter().any(|f| if has("--exact") { name == *f } else { name.contains(f.as_str()) })
+            || filters.iter().any(|f| if has("--exact") { name == *f } else { name.contains(f) })
     };
     let tests = TESTS.iter().filter(|(name, _)| !has("--ignored") && chosen(name));
     if has("--list") {
