@@ -100,6 +100,15 @@ Exit codes: 0 all are right · 1 a file cannot be read · 2 wrong usage · 4 a f
     /// Show the configuration
     #[command(subcommand)]
     Config(ConfigTask),
+    /// Show how far this system isolates what talks to the network
+    #[command(after_help = "\
+Examples:
+  tidegate doctor             each layer of the isolation, tried out, and what it takes to have those that are missing
+  tidegate doctor --json      the same for a program
+  tidegate doctor --rules     what the isolated process may do, and why
+
+Exit codes: 0 every layer holds · 1 one is missing or does not hold · 2 wrong usage")]
+    Doctor(DoctorArgs),
     /// Print completions for a shell
     #[command(after_help = "\
 Examples:
@@ -188,6 +197,18 @@ pub(crate) struct VerifyArgs {
     /// Write one event for each file to standard output (docs/json.md) instead
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What `doctor` is told.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Write what was found to standard output as one JSON object (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List every rule for the isolated process with its reason instead; of system calls those that it may make
+    /// (+), may make with some arguments (~), and that end it (!); all others fail
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) rules: bool,
 }
 
 /// What `config` does.

@@ -1,10 +1,13 @@
 //! `--json`: what happens as one JSON object a line. `docs/json.md` describes every line; a golden test
 //! holds it to that.
 
+use crate::doctor::word;
 use crate::exit::Exit;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::time::Duration;
+use tidegate_confine::probe::{Examination, Proof};
+use tidegate_confine::{Layer, Namespaces, State};
 use tidegate_core::message::{EventKind, Phase, Progress};
 use tidegate_core::request::redact;
 use tidegate_core::{Failure, Remedy, Request};
@@ -106,6 +109,34 @@ pub(crate) fn verified(path: &Path, found: &Found) -> Value {
     })
 }
 
+/// What `tidegate doctor` found on a kernel of this version.
+pub(crate) fn examined(kernel: &str, found: &Examination) -> Value {
+    let layer = |(layer, state): (Layer, State)| {
+        let why = match state {
+            State::Partly(why) | State::Missing(why) => Some(why.to_string()),
+            State::Took | State::Off => None,
+        };
+        let proof = found.proofs.iter().find(|(this, _)| *this == layer).map(|(_, proof)| match proof {
+            Proof::Shown => "shown",
+            Proof::Moot(_) => "moot",
+            Proof::Open => "open",
+            Proof::Silent => "silent",
+        });
+        json!({ "layer": layer.word(), "state": word(state), "why": why, "proof": proof })
+    };
+    json!({
+        "event": "examined",
+        "kernel": kernel,
+        "level": found.level().number(),
+        "namespaces": match found.namespaces {
+            Namespaces::Users => "users",
+            Namespaces::Rootless => "rootless",
+            Namespaces::None => "none",
+        },
+        "layers": found.report.layers().map(layer).collect::<Vec<_>>(),
+    })
+}
+
 fn line(name: &str, job: u64, fields: Value) -> Value {
     let mut object = Map::new();
     object.insert("event".to_owned(), json!(name));
@@ -151,7 +182,8 @@ fn seconds(time: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::message::Proof;
+    use tidegate_confine::Report;
+    use tidegate_core::message::Proof as Believed;
     use tidegate_core::request::Destination;
     use tidegate_core::{Code, DownloadId, Mirror};
 
@@ -191,7 +223,7 @@ mod tests {
             EventKind::Completed {
                 path: Some("./a.iso".into()),
                 length: 1_048_576,
-                proof: Proof::Validator,
+                proof: Believed::Validator,
                 already: false,
                 received: 786_432,
             },
@@ -211,6 +243,22 @@ mod tests {
             faults: vec!["it has 3 bytes, but should have 4".into()],
         };
         lines.push(verified(Path::new("a.iso"), &wrong));
+        let report = Layer::ALL.map(|layer| match layer {
+            Layer::Processes => format!("{layer}=partly:exempt"),
+            Layer::Signals => format!("{layer}=missing:lacking"),
+            layer => format!("{layer}=took"),
+        });
+        let found = Examination {
+            report: Report::decode(&report.join(" ")).unwrap(),
+            proofs: Layer::ALL
+                .map(|layer| match layer {
+                    Layer::Processes | Layer::Signals => (layer, Proof::Open),
+                    layer => (layer, Proof::Shown),
+                })
+                .to_vec(),
+            namespaces: Namespaces::Users,
+        };
+        lines.push(examined("6.8.0", &found));
         lines
     }
 

@@ -3,6 +3,7 @@
 
 mod args;
 mod config;
+mod doctor;
 mod engine;
 mod environment;
 mod exit;
@@ -33,6 +34,9 @@ use style::{Style, Tone, harmless};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
+    if tidegate_confine::probe::run_if_asked() {
+        return ExitCode::SUCCESS;
+    }
     if let Some(code) = tidegate_engine::run_if_child() {
         return code;
     }
@@ -65,6 +69,11 @@ fn run(task: Task, environment: &Environment, style: Style) -> Result<Exit, Trou
                 }
             }
             emit(show::show(&raw, environment, origin)?.as_bytes())
+        }
+        Task::Doctor(args) => {
+            let style = Style::new(Color::Auto, io::stdout().is_terminal(), environment);
+            let (text, exit) = doctor::doctor(&args, style)?;
+            emit(text.as_bytes()).map(|_| exit)
         }
         Task::Completions { shell } => emit(&generate::completions(shell)),
         Task::Man { page, out: None } => {

@@ -425,7 +425,7 @@ fn mirror(written: &str) -> Result<Mirror, Trouble> {
     }
     let like_a_host = |text: &str| text.contains(['.', ':', '/', '[']) || text == "localhost";
     if !like_a_host(written.trim()) {
-        let next = "Commands are get, verify, config, completions, man and help, and come first; URLs begin with http:// or https://.";
+        let next = "Commands are get, verify, config, doctor, completions, man and help, and come first; URLs begin with http:// or https://.";
         return Err(Trouble::usage(format!("{written:?} is neither a command nor a URL")).next(next));
     }
     Ok(Mirror::parse(written)?)

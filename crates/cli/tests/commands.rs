@@ -280,24 +280,60 @@ fn verify_tells_a_program_both_digests_of_each_file() {
 }
 
 #[test]
+fn doctor_tells_people_and_programs_the_same_of_each_layer() {
+    let words = say(&["doctor"]);
+    let json = say(&["doctor", "--json"]);
+    assert_eq!((words.err.as_str(), json.err.as_str()), ("", ""));
+    assert_eq!(words.code, json.code);
+    let found: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let layers = found["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 11, "{found}");
+    for layer in layers {
+        let (name, state) = (layer["layer"].as_str().unwrap(), layer["state"].as_str().unwrap());
+        let line = words.out.lines().find(|line| line.split_whitespace().nth(2) == Some(name)).unwrap();
+        assert!(line.trim_start().starts_with(&state.replace('-', " ")), "{line}: {layer}");
+    }
+    let lacking = layers.iter().any(|layer| layer["state"] == "missing");
+    assert_eq!(words.code, i32::from(lacking), "{found}");
+    assert!(words.out.contains(&format!("\nLevel {} of 3: ", found["level"])), "{}", words.out);
+}
+
+#[test]
+fn doctor_lists_the_rules_of_what_it_isolates() {
+    let said = say(&["doctor", "--rules"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    for rule in ["landlock-files    ReadFile ", "seccomp           + connect ", "seccomp           ! execve "]
+    {
+        assert!(said.out.contains(rule), "{}", said.out);
+    }
+    assert_eq!(say(&["doctor", "--rules", "--json"]).code, 2);
+}
+
+#[test]
 fn completions_and_manual_pages_are_printed() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let said = say(&["completions", shell]);
-        assert!(said.code == 0 && said.out.contains("max-host"), "{shell}");
+        assert!(said.code == 0 && said.out.contains("max-host") && said.out.contains("doctor"), "{shell}");
     }
     assert!(say(&["man"]).out.contains(".TH tidegate 1"));
     assert!(say(&["man", "get"]).out.contains(".TH tidegate-get 1"));
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(say_in(folder.path(), &["man", "--out", "pages"], &[]).code, 0);
     let pages = folder.path().join("pages");
-    for name in ["tidegate", "tidegate-get", "tidegate-verify", "tidegate-config-show"] {
+    for name in ["tidegate", "tidegate-get", "tidegate-verify", "tidegate-config-show", "tidegate-doctor"] {
         assert!(pages.join(format!("{name}.1")).is_file(), "{name}");
     }
 }
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_panic() {
-    for words in [&["completions", "bash"][..], &["man", "get"], &["config", "show"], &["get", "--help"]] {
+    for words in [
+        &["completions", "bash"][..],
+        &["man", "get"],
+        &["config", "show"],
+        &["get", "--help"],
+        &["doctor", "--rules"],
+    ] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(words)
             .env_clear()

@@ -67,8 +67,12 @@ impl Level {
         match self {
             Self::Zero => "not locked down: a layer that must hold is missing",
             Self::One => "locked down by Landlock, seccomp and limits",
-            Self::Two => "and apart in namespaces that share one user",
-            Self::Three => "and apart in namespaces with a user each",
+            Self::Two => {
+                "locked down by Landlock, seccomp and limits, and apart in namespaces that share one user"
+            }
+            Self::Three => {
+                "locked down by Landlock, seccomp and limits, and apart in namespaces with a user each"
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! those that it starts, so they come first; starting a thread needs calls that the filter refuses and counts
 //! against the limit of processes, so these come last, and the filter is put on all threads at once.
 
-use crate::filter::Filters;
+use crate::filter::Filter;
 use crate::profile::{Limit, Profile, Right};
 use crate::report::{Layer, Layers, Report, State, Why};
 use crate::sys;
@@ -33,7 +33,7 @@ pub enum LockError {
 pub struct Half {
     profile: &'static Profile,
     layers: Layers,
-    filters: Result<Filters, Why>,
+    filter: Result<Filter, Why>,
     report: Report,
 }
 
@@ -72,7 +72,7 @@ pub fn begin(profile: &'static Profile, layers: Layers) -> Result<Half, LockErro
         report.set(layer, state);
     }
     let process = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-    Ok(Half { profile, layers, filters: Filters::build(profile, process), report })
+    Ok(Half { profile, layers, filter: Filter::build(profile, process), report })
 }
 
 impl Half {
@@ -90,7 +90,7 @@ impl Half {
             self.report.set(Layer::Processes, state);
         }
         if self.layers.has(Layer::Calls) {
-            let installed = self.filters.and_then(|filters| filters.install());
+            let installed = self.filter.and_then(|filter| filter.install());
             self.report.set(Layer::Calls, installed.map_or_else(State::Missing, |()| State::Took));
         }
         self.report

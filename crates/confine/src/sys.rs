@@ -2,7 +2,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "starting a process from a descriptor, and closing what was inherited, have no safe form"
+    reason = "filters, starting a process from a descriptor, and closing what was inherited have no safe form"
 )]
 
 use rustix::io::Errno;
@@ -61,6 +61,33 @@ pub(crate) fn unshare(kinds: c_int) -> Result<(), Errno> {
     match unsafe { libc::unshare(kinds) } {
         0 => Ok(()),
         _ => Err(last_error()),
+    }
+}
+
+/// Puts a filter of system calls on all threads of this process, for ever.
+///
+/// # Errors
+/// `EACCES` without no-new-privileges, `EBUSY` if another thread has a filter that this one has not, `EINVAL` where
+/// the kernel knows no filters, and `ENOMEM`. Then it holds for no thread.
+pub(crate) fn filter_all_threads(program: &[libc::sock_filter]) -> Result<(), Errno> {
+    let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
+    let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `filter` and the program that it points to live until the call returns; the kernel copies the program
+    // and writes to neither. That calls of this process will fail which did not before breaks no memory: each that
+    // this program makes can fail anyway.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_TSYNC,
+            &raw const filter,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        -1 => Err(last_error()),
+        // The number of the thread.
+        _ => Err(Errno::BUSY),
     }
 }
 
@@ -213,12 +240,14 @@ fn become_program(orders: &Orders) -> c_int {
                 return libc::ESRCH;
             }
         }
-        let mut action: libc::sigaction = std::mem::zeroed();
         for signal in 1..=SIGNALS {
             let ignored = (*orders.ignored).contains(&signal);
-            action.sa_sigaction = if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
-            // Fails for KILL and STOP, and for those that the C library keeps for itself.
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            // What the kernel takes: the disposition, then flags, a way back that is not needed, and a mask, all
+            // nothing. The C library keeps two signals from its own call, and these may be ignored as well.
+            let action = [if ignored { libc::SIG_IGN } else { libc::SIG_DFL }, 0, 0, 0];
+            let nowhere = std::ptr::null_mut::<c_void>();
+            // Fails for KILL and STOP.
+            libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), nowhere, SIGNALS / 8);
         }
 
         // First out of the way of each other, then to their places.

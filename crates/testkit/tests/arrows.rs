@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-cell", &["tidegate-confine"]),
     ("tidegate-operations", &["tidegate-cell"]),
     ("tidegate-daemon", &["tidegate-core", "tidegate-engine", "tidegate-queue", "tidegate-cell"]),
-    ("tidegate", &["tidegate-core", "tidegate-daemon", "tidegate-engine"]),
+    ("tidegate", &["tidegate-confine", "tidegate-core", "tidegate-daemon", "tidegate-engine"]),
     (
         "tidegate-bench",
         &[

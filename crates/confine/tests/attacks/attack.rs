@@ -1,11 +1,13 @@
 //! The attacks: what each does, who could do it without the lock-down, and which layers refuse it.
 
+use crate::program;
 use crate::sys::{call, child_by, descriptor, run_a_page};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType};
 use std::ffi::{CStr, CString};
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -185,9 +187,24 @@ pub(crate) static ATTACKS: &[Attack] = &[
     by("let go of the lock on the part file", Anyone, &[Calls], |_| {
         act(|| Ok(rustix::fs::flock(descriptor(PART), rustix::fs::FlockOperation::Unlock)?))
     }),
-    by("have signals sent about a descriptor", Anyone, &[Signals, Calls], |t| {
-        // SIGIO to another process; the kernel asks whether it may when the owner is set, and again when it sends.
+    by("have signals sent about a descriptor", Anyone, &[Calls], |t| {
+        // SIGIO to another process. Landlock asks only when one is sent.
         act(move || call(libc::SYS_fcntl, &[PART as usize, libc::F_SETOWN as usize, t.victim]).map(drop))
+    }),
+    by("hand a descriptor to whoever holds its socket", Anyone, &[Calls], |_| {
+        let (one, other) = UnixStream::pair()?;
+        let one = keep(one.as_raw_fd() as usize)?;
+        // It stays open where the part file was.
+        call(libc::SYS_dup3, &[other.as_raw_fd() as usize, PART as usize, 0])?;
+        act(move || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let files = [descriptor(FOLDER)];
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
+            let socket = descriptor(i32::try_from(one).unwrap());
+            Ok(rustix::net::sendmsg(socket, &[IoSlice::new(b"x")], &mut ancillary, SendFlags::empty())
+                .map(drop)?)
+        })
     }),
     by("use what was left open by mistake", Anyone, &[Descriptors], |_| {
         act(|| call(libc::SYS_pread64, &[LEFT_OPEN as usize, 0, 0, 0]).map(drop))
@@ -195,26 +212,33 @@ pub(crate) static ATTACKS: &[Attack] = &[
     // Other processes.
     by("read its parent's environment", YAMA, &[Files, Calls], |t| {
         act(move || open(Path::new(&format!("/proc/{}/environ", t.parent)), OFlags::RDONLY))
-    }),
-    by("write to its parent's memory by /proc", YAMA, &[Files, Calls], |t| {
+    })
+    .and(&[Ports, Sockets, Signals, Capabilities], "by the kernel's version and who it is"),
+    by("write to its parent's memory by /proc", YAMA, DOMAIN, |t| {
         act(move || open(Path::new(&format!("/proc/{}/mem", t.parent)), OFlags::RDWR))
-    }),
-    by("open its parent's descriptors by /proc", YAMA, &[Files, Calls], |t| {
+    })
+    .and(&[Capabilities], "if its parent has any"),
+    by("open its parent's descriptors by /proc", YAMA, DOMAIN, |t| {
         act(move || open(Path::new(&format!("/proc/{}/fd/0", t.parent)), OFlags::RDONLY))
-    }),
-    by("trace its parent", YAMA, &[Files, Calls], |t| {
+    })
+    .and(&[Capabilities], "if its parent has any"),
+    by("trace its parent", YAMA, DOMAIN, |t| {
         act(move || call(libc::SYS_ptrace, &[libc::PTRACE_SEIZE as usize, t.parent, 0, 0]).map(drop))
-    }),
-    by("read its parent's memory", YAMA, &[Files, Calls], |t| {
+    })
+    .and(&[Capabilities], "if its parent has any"),
+    by("read its parent's memory", YAMA, DOMAIN, |t| {
         act(move || parent_memory(&t, libc::SYS_process_vm_readv))
-    }),
-    by("write to its parent's memory", YAMA, &[Files, Calls], |t| {
+    })
+    .and(&[Capabilities], "if its parent has any"),
+    by("write to its parent's memory", YAMA, DOMAIN, |t| {
         act(move || parent_memory(&t, libc::SYS_process_vm_writev))
-    }),
-    by("take a descriptor from its parent", YAMA, &[Files, Calls], |t| {
+    })
+    .and(&[Capabilities], "if its parent has any"),
+    by("take a descriptor from its parent", YAMA, DOMAIN, |t| {
         let parent = keep(call(libc::SYS_pidfd_open, &[t.parent, 0])?)?;
         act(move || call(libc::SYS_pidfd_getfd, &[parent, 0, 0]).map(drop))
-    }),
+    })
+    .and(&[Capabilities], "if its parent has any"),
     by("change its parent's limits", Anyone, &[Calls], |t| {
         act(move || {
             let mut now = [0u64; 2];
@@ -233,7 +257,7 @@ pub(crate) static ATTACKS: &[Attack] = &[
         let victim = keep(call(libc::SYS_pidfd_open, &[t.victim, 0])?)?;
         act(move || call(libc::SYS_pidfd_send_signal, &[victim, libc::SIGCONT as usize]).map(drop))
     }),
-    by("slow another process down", Anyone, &[Calls], |t| {
+    by("slow another process down", Anyone, &[Capabilities, Calls], |t| {
         act(move || call(libc::SYS_setpriority, &[libc::PRIO_PROCESS as usize, t.victim, 5]).map(drop))
     }),
     // Programs and processes.
@@ -249,9 +273,9 @@ pub(crate) static ATTACKS: &[Attack] = &[
         act(|| call(libc::SYS_memfd_create, &[c"x".as_ptr() as usize, 0]).map(drop))
     }),
     by("start a program from memory", Where("vm.memfd_noexec"), &[Calls], |_| {
-        let memory = rustix::fs::memfd_create("program", rustix::fs::MemfdFlags::CLOEXEC)?;
-        let mut memory = std::fs::File::from(memory);
-        memory.write_all(&std::fs::read("/proc/self/exe")?)?;
+        let mut memory =
+            std::fs::File::from(rustix::fs::memfd_create("program", rustix::fs::MemfdFlags::CLOEXEC)?);
+        memory.write_all(&program::says_zero())?;
         // A file that is open for writing is not run.
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
         let program = rustix::fs::open(path, OFlags::RDONLY, Mode::empty())?;
@@ -266,7 +290,7 @@ pub(crate) static ATTACKS: &[Attack] = &[
     }),
     by("make memory that can be written and run", Anyone, &[Calls], |_| act(|| run_a_page(true))),
     by("make memory that was written run", Anyone, &[Calls], |_| act(|| run_a_page(false))),
-    by("make all memory run (personality)", Anyone, &[Calls], |_| {
+    by("make all memory run (personality)", Where("policies of containers"), &[Calls], |_| {
         act(|| call(libc::SYS_personality, &[libc::READ_IMPLIES_EXEC as usize]).map(drop))
     }),
     by("make a process", Anyone, &[Processes, Calls], |_| {
@@ -290,12 +314,10 @@ pub(crate) static ATTACKS: &[Attack] = &[
         act(|| call(libc::SYS_prctl, &[libc::PR_SET_PDEATHSIG as usize, 0, 0, 0, 0]).map(drop))
     }),
     // Sockets.
-    Attack {
-        later: Some((9, Files)),
-        ..by("reach a service by its Unix socket", Anyone, &[Calls], |t| {
-            act(move || UnixStream::connect(t.path("service")).map(drop))
-        })
-    },
+    by("reach a service by its Unix socket", Anyone, &[Calls], |t| {
+        act(move || UnixStream::connect(t.path("service")).map(drop))
+    })
+    .and(&[Files], "from Landlock 9 on"),
     by("reach a service by its abstract Unix socket", Anyone, &[Sockets, Calls], |t| {
         let name = SocketAddr::from_abstract_name(t.home.as_os_str().as_bytes())?;
         act(move || UnixStream::connect_addr(&name).map(drop))
@@ -303,22 +325,20 @@ pub(crate) static ATTACKS: &[Attack] = &[
     by("listen on a port", Anyone, &[Ports, Calls], |_| {
         act(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map(drop))
     }),
-    by("listen on a port without choosing one", Anyone, &[Ports, Calls], |_| {
+    by("listen on a port without choosing one", Anyone, &[Calls], |_| {
         act(|| {
             let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
             Ok(rustix::net::listen(socket, 1)?)
         })
     }),
-    Attack {
-        later: Some((10, Ports)),
-        ..by("send a datagram (a question to a name server)", Anyone, &[Calls], |_| {
-            act(|| {
-                let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-                let here = socket.local_addr()?;
-                socket.send_to(b"x", here).map(drop)
-            })
+    by("send a datagram (a question to a name server)", Anyone, &[Calls], |_| {
+        act(|| {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let here = socket.local_addr()?;
+            socket.send_to(b"x", here).map(drop)
         })
-    },
+    })
+    .and(&[Ports], "from Landlock 10 on"),
     by("open a raw socket", Root, &[Capabilities, Calls], |_| {
         act(|| socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP))
     }),
@@ -334,7 +354,7 @@ pub(crate) static ATTACKS: &[Attack] = &[
     by("speak another protocol over IP (MPTCP)", Where("net.mptcp.enabled"), &[Calls], |_| {
         act(|| socket(libc::AF_INET, libc::SOCK_STREAM, 262))
     }),
-    by("put a filter on a socket", Anyone, &[Calls], |_| {
+    by("put a filter on a socket", Where("policies of bpf"), &[Capabilities, Calls], |_| {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         let socket = keep(socket.as_raw_fd() as usize)?;
         act(move || {
@@ -377,7 +397,8 @@ pub(crate) static ATTACKS: &[Attack] = &[
             let mut parameters = [0u32; 30];
             call(libc::SYS_io_uring_setup, &[1, parameters.as_mut_ptr() as usize]).map(drop)
         })
-    }),
+    })
+    .and(&[Limits], "with `capabilities`"),
     by("count what the processor does (perf)", Where("kernel.perf_event_paranoid"), &[Calls], |_| {
         act(|| {
             // Page faults of this process outside the kernel.
@@ -391,13 +412,14 @@ pub(crate) static ATTACKS: &[Attack] = &[
     by("make a namespace of its own", USERS, &[Calls], |_| {
         act(|| call(libc::SYS_unshare, &[libc::CLONE_NEWUSER as usize]).map(drop))
     }),
-    by("mount something", USERS, &[Capabilities, Files, Calls], |t| {
+    by("mount something", USERS, &[Files, Calls], |t| {
         own_mounts()?;
         act(move || {
             let (kind, place) = (c"tmpfs".as_ptr() as usize, c_path(&t.home));
             call(libc::SYS_mount, &[kind, address(&place), kind, 0, 0]).map(drop)
         })
-    }),
+    })
+    .and(&[Capabilities], "where it has any"),
     by("enter another namespace", Root, &[Capabilities, Calls], |_| {
         let here = std::fs::File::open("/proc/self/ns/uts")?;
         let here = keep(here.as_raw_fd() as usize)?;
@@ -416,7 +438,8 @@ pub(crate) static ATTACKS: &[Attack] = &[
             let page = [0u8; 64];
             call(libc::SYS_mlock, &[page.as_ptr() as usize, page.len()]).map(drop)
         })
-    }),
+    })
+    .and(&[Limits], "with `capabilities`"),
     by("leave memory behind that outlives it (shmget)", Where("CONFIG_SYSVIPC"), &[Calls], |_| {
         act(|| {
             let made = call(libc::SYS_shmget, &[libc::IPC_PRIVATE as usize, 4096, 0o600])?;
@@ -429,10 +452,12 @@ pub(crate) static ATTACKS: &[Attack] = &[
         &[Limits, Calls],
         |_| {
             act(|| {
+                // Landlock refuses to open what was made by the same call, but it was made: whether it can be removed
+                // tells.
                 let name = CString::new(format!("tidegate-attack-{}", std::process::id()))?;
                 let flags = (libc::O_CREAT | libc::O_RDWR) as usize;
-                call(libc::SYS_mq_open, &[address(&name), flags, 0o600, 0])?;
-                call(libc::SYS_mq_unlink, &[address(&name)]).map(drop)
+                let made = call(libc::SYS_mq_open, &[address(&name), flags, 0o600, 0]);
+                call(libc::SYS_mq_unlink, &[address(&name)]).or(made).map(drop)
             })
         },
     ),

@@ -12,6 +12,7 @@
 #![allow(clippy::exit, reason = "this is its own harness")]
 
 mod attack;
+mod program;
 mod spawn;
 mod sys;
 mod table;
@@ -29,6 +30,10 @@ const TESTS: &[(&str, fn())] = &[
     (
         "each_attack_is_refused_by_the_layers_that_the_design_names",
         table::each_attack_is_refused_by_the_layers_that_the_design_names,
+    ),
+    (
+        "what_is_missing_without_no_new_privileges_is_told",
+        table::what_is_missing_without_no_new_privileges_is_told,
     ),
     ("the_table_of_the_design_is_what_was_measured", table::the_table_of_the_design_is_what_was_measured),
     ("what_the_engine_does_still_goes", work::what_the_engine_does_still_goes),
@@ -78,14 +83,18 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| words.iter().any(|this| this == word);
     // Of what `cargo test` and `cargo nextest` say this is all that matters here.
-    let filters: Vec<&String> = words
-        .iter()
-        .filter(|word| !word.starts_with('-'))
-        .filter(|word| word.parse::<u32>().is_err())
-        .collect();
+    let mut filters = Vec::new();
+    let mut left = words.iter();
+    while let Some(word) = left.next() {
+        match word.as_str() {
+            "--format" | "--color" | "--test-threads" | "--logfile" | "-Z" => drop(left.next()),
+            word if word.starts_with('-') => {}
+            word => filters.push(word),
+        }
+    }
     let chosen = |name: &str| {
         filters.is_empty()
-            || filters.iter().any(|f| if has("--exact") { name == *f } else { name.contains(f.as_str()) })
+            || filters.iter().any(|f| if has("--exact") { name == *f } else { name.contains(f) })
     };
     let tests = TESTS.iter().filter(|(name, _)| !has("--ignored") && chosen(name));
     if has("--list") {
