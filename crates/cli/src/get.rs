@@ -1,7 +1,7 @@
 //! `tidegate get`: requests in, files out, one exit code.
 
 use crate::args::GetArgs;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::engine;
 use crate::environment::Environment;
 use crate::exit::Exit;
@@ -21,7 +21,7 @@ use tidegate_core::request::Destination;
 use tidegate_core::units::show_rate;
 use tidegate_core::{Code, Failure};
 use tidegate_daemon::{Manager, MemoryStore, Notice, Outcome, Settings, WaitPolicy};
-use tidegate_engine::Engine;
+use tidegate_engine::{Engine, Isolation};
 
 /// How long the engine may take to end when all downloads have.
 const TO_END: Duration = Duration::from_secs(1);
@@ -52,12 +52,8 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     }
 
     let engine = Engine::start(settings)?;
-    let missing = &engine.isolation().missing;
-    if !missing.is_empty() {
-        screen.note(&format!(
-            "what talks to the network is isolated less than it could be: this system lacks {} (see `tidegate doctor`)",
-            missing.join(", ")
-        ));
+    if let Some(note) = about_isolation(engine.isolation(), config.network.engine, config.output.verbose) {
+        screen.note(&note);
     }
     let wait = if config.wait_for_disk { WaitPolicy::Hold } else { WaitPolicy::Fail };
     let settings = Settings { jobs: config.jobs, wait, stop_after_failure: config.fail_fast };
@@ -151,6 +147,21 @@ pub(crate) fn get(args: &GetArgs, environment: &Environment) -> Result<Exit, Tro
     // Everything has ended by now, so there is nothing to wait for but a disk that hangs.
     let _ = engine.shutdown(TO_END);
     Ok(exit)
+}
+
+/// What a person should know of how far what talks to the network is isolated.
+fn about_isolation(isolation: &Isolation, engine: config::Engine, verbose: bool) -> Option<String> {
+    let missing = isolation.missing.join(", ");
+    match engine {
+        config::Engine::InProcess => None,
+        config::Engine::Child { .. } if !isolation.holds() => Some(format!(
+            "what talks to the network could see your files if it were taken over: this system lacks {missing} (see \
+             `tidegate doctor`)"
+        )),
+        // The layers that are there refuse all of it; those would do so once more.
+        config::Engine::Child { .. } => (verbose && !missing.is_empty())
+            .then(|| format!("this system lacks layers of isolation: {missing} (see `tidegate doctor`)")),
+    }
 }
 
 /// What a person should know of limits below any that is meant: `--limit 8` for 8 MiB a second.

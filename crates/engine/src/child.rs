@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use strangers::{AskParent, AskRoots};
-use tidegate_confine::{ENGINE, Layers};
+use tidegate_confine::{ENGINE, Layers, State, Why};
 use tidegate_core::message::Snapshot;
 use tidegate_core::{Code, DownloadId, Failure};
 use uplink::Uplink;
@@ -93,13 +93,20 @@ fn run(socket: OwnedFd, layers: Layers) -> ExitCode {
         Err(error) => return fail(&format!("there are no threads for it: {error}")),
     };
     let report = half.finish();
-    let named = |missing: bool| {
-        let layers = report
-            .layers()
-            .filter(move |(_, state)| matches!(state, tidegate_confine::State::Missing(_)) == missing);
+    // One that holds in part is named twice. That root is exempt from one takes nothing away: others refuse the same.
+    let named = |is: fn(State) -> bool| -> Vec<String> {
+        let layers = report.layers().filter(|(_, state)| is(*state));
         layers.map(|(layer, _)| layer.word().to_owned()).collect()
     };
-    uplink.send(&FromChild::Ready { version: VERSION, layers: named(false), missing: named(true) });
+    uplink.send(&FromChild::Ready {
+        version: VERSION,
+        layers: named(|state| matches!(state, State::Took | State::Partly(_))),
+        missing: named(|state| match state {
+            State::Partly(why) => why != Why::Exempt,
+            State::Missing(_) | State::Off => true,
+            State::Took => false,
+        }),
+    });
 
     let mut downlink = Downlink::new(socket);
     let setup = match downlink.next() {

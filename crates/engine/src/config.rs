@@ -4,6 +4,7 @@ use crate::connect::NetworkConfig;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tidegate_confine::Layer;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::Limits;
 use tidegate_core::netrc::Netrc;
@@ -58,10 +59,19 @@ pub enum Mode {
 /// What the engine's process has given up.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Isolation {
-    /// The names of the layers that are in force.
+    /// The names of the layers that are in force, at least in part.
     pub layers: Vec<String>,
     /// Those that this system does not have, or not whole.
     pub missing: Vec<String>,
+}
+
+impl Isolation {
+    /// Whether what talks to the network is apart from the user's files: each layer that alone refuses something is in
+    /// force. The others refuse once more what these do.
+    pub fn holds(&self) -> bool {
+        let needed = [Layer::NoNewPrivileges, Layer::Limits, Layer::Capabilities, Layer::Files, Layer::Calls];
+        needed.into_iter().all(|layer| self.layers.iter().any(|name| name == layer.word()))
+    }
 }
 
 /// Answers what a download cannot know by itself. Called on a thread that is lent for it, so it may take

@@ -290,7 +290,9 @@ impl Disk for OsDisk {
     }
 
     fn part_len(&self) -> io::Result<u64> {
-        Ok(self.part.metadata()?.len())
+        // Not by the standard library: that asks by an empty path, which a process without paths may not.
+        let length = rustix::fs::fstat(&self.part)?.st_size;
+        Ok(u64::try_from(length).unwrap_or(0))
     }
 
     fn has_checkpoint(&self) -> bool {

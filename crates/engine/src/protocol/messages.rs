@@ -180,9 +180,9 @@ messages! {
         1 "ready" 0 SHORT Ready {
             /// The child's [`VERSION`](super::VERSION).
             version: u32,
-            /// The names of the layers of the lock-down that took.
+            /// The names of the layers of the lock-down that are in force, at least in part.
             layers: Vec<String>,
-            /// Those of the layers that this system does not have.
+            /// Those of the layers that this system does not have, or not whole.
             missing: Vec<String>,
         }
         /// Something for the cold side of a download.
