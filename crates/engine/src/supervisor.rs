@@ -165,7 +165,7 @@ impl Supervisor {
             state: Mutex::new(state),
             wake,
             threads: Arc::clone(threads),
-            lookups: Lookups::new(threads),
+            lookups: Lookups::default(),
             netrc: config.netrc,
             proxies,
             suspects: Arc::new(Semaphore::new(1)),

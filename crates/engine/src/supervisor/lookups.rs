@@ -1,8 +1,9 @@
 //! What the child cannot find out itself is found out here: by a few threads, since it may take long.
+//!
+//! Nobody waits for these threads: a name server that does not answer is not to hold up the end of an engine.
 
 use crate::connect::tls::read_system_roots;
 use crate::protocol::{Resolution, Roots};
-use crate::threads::Threads;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::VecDeque;
@@ -19,8 +20,8 @@ const MOST_WAITING: usize = 256;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads, which are started when they are wanted, and end when this is closed.
+#[derive(Default)]
 pub(super) struct Lookups {
-    threads: Arc<Threads>,
     shared: Arc<Shared>,
 }
 
@@ -40,10 +41,6 @@ struct State {
 }
 
 impl Lookups {
-    pub(super) fn new(threads: &Arc<Threads>) -> Self {
-        Self { threads: Arc::clone(threads), shared: Arc::default() }
-    }
-
     /// Finds what a name stands for, as this system has it now.
     pub(super) fn resolve(
         &self,
@@ -107,7 +104,7 @@ impl Lookups {
         if state.jobs.len() > state.idle && state.threads < MOST {
             let shared = Arc::clone(&self.shared);
             let name = format!("look-up-{}", state.threads);
-            if self.threads.spawn(name, move || shared.work()).is_ok() {
+            if std::thread::Builder::new().name(name).spawn(move || shared.work()).is_ok() {
                 state.threads += 1;
             } else if state.threads == 0 {
                 state.jobs.clear();
@@ -116,6 +113,12 @@ impl Lookups {
         }
         self.shared.news.notify_one();
         true
+    }
+}
+
+impl Drop for Lookups {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
