@@ -151,6 +151,14 @@ pub fn reopen_as(of: BorrowedFd<'_>, by: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Lets all threads of this process take memory from one heap: a process whose threads hardly allocate at the same time
+/// needs no more, and to know how many it may have glibc would look into `/sys`. Elsewhere nothing happens.
+pub fn have_one_heap() {
+    // SAFETY: two integers; it sets a number in the allocator, which its own lock guards.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
 /// What kind of file system a file is on, as far as it matters here.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileSystem {
