@@ -7,7 +7,7 @@ use crate::span::{Span, SpanSet};
 use std::time::Duration;
 
 /// Splits happen at multiples of this, so that neighbours do not write the same page of the disk.
-const ALIGN: u64 = 16 << 10;
+const ALIGN: u64 = 4 << 10;
 
 /// What is left of a slow connection is divided down to this, and below it repeated whole.
 const SMALLEST_STEAL: u64 = 128 << 10;
