@@ -417,6 +417,9 @@ impl Transfer {
                 }
             }
         }
+        let is_fetching = matches!(self.state, State::Fetching);
+        let look = self.ramp.look().filter(|at| is_fetching && *at > now);
+        out.extend(look.map(Action::WakeAt));
         out
     }
 
