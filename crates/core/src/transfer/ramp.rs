@@ -28,6 +28,9 @@ const SLOW: f64 = 6.0 * 1024.0 * 1024.0;
 /// How long connections deliver before they are looked at, or longer if they need that to come up to speed.
 const LOOK: Duration = Duration::from_millis(8);
 
+/// The wait for a first answer holds a round trip for the connection too: so many waits are twice as many.
+const LOOK_AFTER: u32 = 3;
+
 /// How long after that they are looked at again, for what came since then.
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
@@ -146,7 +149,7 @@ impl Ramp {
             self.looked = Some((now, received));
         }
         let is_new = !self.settled && self.target == 2 && self.looks == LOOKS;
-        self.look = is_new.then(|| now + LOOK.max(wait * COMING_UP)).or(self.look);
+        self.look = is_new.then(|| now + LOOK.max(wait * LOOK_AFTER)).or(self.look);
     }
 
     /// Another mirror may bring what those before could not.
@@ -377,7 +380,7 @@ mod tests {
         look(&mut ramp, &mut at, 1000);
         assert_eq!((ramp.target(), ramp.look()), (2, None));
         ramp.widen(at.received, wait, 8, at.now);
-        assert_eq!(ramp.look(), Some(at.now + wait * COMING_UP));
+        assert_eq!(ramp.look(), Some(at.now + wait * LOOK_AFTER));
         (at.delivering, at.limited) = (2, true);
         look(&mut ramp, &mut at, 1000);
         assert_eq!(ramp.target(), 2);
