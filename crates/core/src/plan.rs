@@ -7,7 +7,7 @@ use crate::span::{Span, SpanSet};
 use std::time::Duration;
 
 /// Splits happen at multiples of this, so that neighbours do not write the same page of the disk.
-const ALIGN: u64 = 16 << 10;
+const ALIGN: u64 = 4 << 10;
 
 /// What is left of a slow connection is divided down to this, and below it repeated whole.
 const SMALLEST_STEAL: u64 = 128 << 10;
@@ -160,8 +160,9 @@ pub fn pick(length: u64, have: &SpanSet, running: &[Running], terms: &Terms) -> 
             _ => (newcomer * (at_best - wait)).max(least as f64).min(most),
         };
         if part >= least as f64 && saves >= if part >= smallest as f64 { WORTH } else { WORTH_MORE } {
-            let at = align(left.end() - (part as u64).clamp(1, left.len()));
-            let at = at.max(align(left.start() + 1));
+            // To the nearest, so that none is left more than the others by each division.
+            let at = left.end() - (part as u64).clamp(1, left.len());
+            let at = align(at.saturating_sub(ALIGN / 2)).max(align(left.start() + 1));
             let span = Span::new(at, left.end()).filter(|span| !have.covers(*span))?;
             return Some((seconds, left.len(), Pick::Split { victim: victim.segment, span }));
         }

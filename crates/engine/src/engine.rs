@@ -291,6 +291,7 @@ impl Control {
         let waits = |running: &&mut Running| !running.paused && !running.leaving;
         let Some(running) = self.downloads.get_mut(&id).filter(waits) else { return };
         running.paused = true;
+        self.hand_counts(id, now);
         self.hand(id, Input::Pause, now);
         if let Some(running) = self.downloads.get_mut(&id) {
             running.send_pause();
@@ -298,6 +299,7 @@ impl Control {
     }
 
     fn send_away(&mut self, id: DownloadId, message: ToCold, phase: Phase) {
+        self.hand_counts(id, Instant::now());
         if let Some(running) = self.downloads.get_mut(&id) {
             running.send_away(message, phase);
             self.unshared = true;
@@ -395,6 +397,9 @@ impl Control {
                     }
                     None => end,
                 };
+                if !matches!(end, End::Finished { .. }) {
+                    self.hand_counts(id, now);
+                }
                 self.hand(id, Input::Ended { segment, end, pos, received }, now);
             }
         }
@@ -538,6 +543,17 @@ impl Control {
         hot.fetches.insert(live.order.segment, live);
     }
 
+    /// Tells a transfer how far its fetches are, before something that may end them.
+    fn hand_counts(&mut self, id: DownloadId, now: Instant) {
+        let mut counts = std::mem::take(&mut self.scratch.1);
+        counts.clear();
+        if let Some(hot) = self.hot(id) {
+            counts.extend(hot.counts());
+        }
+        self.hand(id, Input::Counts(&counts), now);
+        self.scratch.1 = counts;
+    }
+
     fn drop_fetch(&mut self, id: DownloadId, segment: SegmentId) {
         let Some(hot) = self.hot(id) else { return };
         hot.parked.retain(|(order, _)| order.segment != segment);
@@ -556,13 +572,7 @@ impl Control {
         for id in ids.iter().copied() {
             let Some(Running { hot: Some(hot), .. }) = self.downloads.get(&id) else { continue };
             counts.clear();
-            counts.extend(hot.fetches.values().filter(|live| live.accepted).map(|live| Count {
-                segment: live.order.segment,
-                pos: live.cell.pos.load(Ordering::Relaxed),
-                received: live.cell.received.load(Ordering::Relaxed),
-                limited: live.cell.limited.load(Ordering::Relaxed),
-                outgrown: live.cell.outgrown.load(Ordering::Relaxed),
-            }));
+            counts.extend(hot.counts());
             let blocked = self.disks.get(&hot.disk).is_some_and(|d| d.shared.blocked_for() >= DISK_PATIENCE);
             self.hand(id, Input::Tick { counts: &counts, disk_blocked: blocked }, now);
         }

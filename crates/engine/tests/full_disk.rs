@@ -149,7 +149,7 @@ fn never_ends(framing: Framing) {
     // A tenth of a disk that is so small.
     assert!(free() >= DISK / 10, "{}", free());
     assert!(free() <= DISK / 10 + 8 * MIB, "{}", free());
-    assert!(have > 0);
+    assert!(have >= DISK - DISK / 10 - 8 * MIB, "{have}");
 
     // Told to go on, it does not touch the reserve either.
     let requests = origin.counters().requests;
@@ -157,7 +157,7 @@ fn never_ends(framing: Framing) {
     bench.follow(id);
     bench.engine.resume(id).unwrap();
     wait_for_full(&bench, id);
-    // Each connection that is allowed may be told so once.
-    assert!(origin.counters().requests <= requests + 8, "{:?}", origin.counters());
+    // One connection is told so, and those that were asked for with its answer.
+    assert!(origin.counters().requests <= requests + 3, "{:?}", origin.counters());
     assert!(free() >= DISK / 10, "{}", free());
 }

@@ -122,6 +122,8 @@ impl Transfer {
     ) {
         if let Remedy::Wait { on } = failure.remedy {
             self.drop_all(out);
+            // It may lack it still or again: one connection finds that out as well as all.
+            self.ramp = Ramp::new();
             self.state = State::Machine { failure: failure.clone() };
             out.push(Action::Tell(EventKind::Waiting { failure: failure.clone(), retry_in: Duration::ZERO }));
             out.push(Action::AwaitMachine { need: on, failure });

@@ -29,6 +29,9 @@ const FIRST_WINDOW: f64 = 14_600.0;
 /// How long a server takes to see that a client has gone.
 const LEAVING: u64 = 20;
 
+/// How often the engine looks at what runs, if nobody asks for it earlier.
+const TICK: u64 = 100;
+
 /// What the engine takes to prepare a part.
 const PREPARING: u64 = 2;
 
@@ -154,6 +157,9 @@ struct World {
     begun: Instant,
     /// Milliseconds.
     now: u64,
+    last_tick: u64,
+    /// When the clock is to tick, if that is earlier than its next turn.
+    wake: Option<u64>,
     runs: BTreeMap<SegmentId, Run>,
     idle: Vec<Connection>,
     /// When the server sees that these have gone.
@@ -185,6 +191,8 @@ impl World {
             transfer: Transfer::new(DownloadId(1), request, Found::Nothing, 1, begun),
             begun,
             now: 0,
+            last_tick: 0,
+            wake: None,
             runs: BTreeMap::new(),
             idle: Vec::new(),
             leaving: Vec::new(),
@@ -257,7 +265,11 @@ impl World {
             Action::Prepare(_) => self.prepared_at = Some(self.now + PREPARING),
             Action::Verify { .. } => self.done = true,
             Action::HostLimit { connections, .. } => self.host_limit = self.host_limit.min(connections),
-            Action::Learned(_) | Action::Tell(_) | Action::WakeAt(_) => {}
+            Action::WakeAt(at) => {
+                let at = at.saturating_duration_since(self.begun).as_micros().div_ceil(1000) as u64;
+                self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+            }
+            Action::Learned(_) | Action::Tell(_) => {}
             Action::GiveUp(failure) => panic!("given up: {failure}"),
             Action::AwaitMachine { .. } => panic!("this machine lacks nothing"),
         }
@@ -453,7 +465,11 @@ impl World {
     }
 
     fn tick(&mut self) {
-        if (self.now + self.line.phase).is_multiple_of(100) && !self.done {
+        let first = self.last_tick == 0 && self.now == TICK - self.line.phase;
+        let due = first || self.last_tick > 0 && self.now >= self.last_tick + TICK;
+        if (due || self.wake.is_some_and(|at| self.now >= at)) && !self.done {
+            self.last_tick = self.now;
+            self.wake = None;
             let counts: Vec<Count> = self
                 .runs
                 .iter()

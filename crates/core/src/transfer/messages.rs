@@ -221,6 +221,8 @@ pub enum Input<'a> {
         /// The disk has not taken bytes for a while.
         disk_blocked: bool,
     },
+    /// How far the running fetches are, told before what may end them: of one that is dropped no more is heard.
+    Counts(&'a [Count]),
     /// How many connections this download may have now.
     Allow(usize),
     /// The cold side is ready for the file.

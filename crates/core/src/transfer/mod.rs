@@ -149,6 +149,7 @@ struct Fetch {
     asked_at: Instant,
     last_heard: Instant,
     accepted_at: Option<Instant>,
+    counted_at: Option<Instant>,
     limited: bool,
     outgrown: bool,
     /// Bytes a second: since it delivers, then lately.
@@ -387,6 +388,7 @@ impl Transfer {
                 self.count(Count { segment, pos, received, limited: false, outgrown: false }, now);
                 self.on_end(segment, end, now, &mut out);
             }
+            Input::Counts(counts) => counts.iter().for_each(|count| self.count(*count, now)),
             Input::Tick { counts, disk_blocked } => self.on_tick(counts, disk_blocked, now, &mut out),
             Input::Allow(connections) => {
                 self.allow = connections;
@@ -417,6 +419,9 @@ impl Transfer {
                 }
             }
         }
+        let is_fetching = matches!(self.state, State::Fetching);
+        let look = self.ramp.look().filter(|at| is_fetching && *at > now);
+        out.extend(look.map(Action::WakeAt));
         out
     }
 
@@ -496,14 +501,16 @@ impl Transfer {
     }
 
     fn each_running(&self, now: Instant) -> impl Iterator<Item = Running> + '_ {
-        let since_tick = self.last_tick.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
-        let since_tick = since_tick.as_secs_f64().min(1.0);
+        let unseen = move |f: &Fetch| {
+            let since = f.counted_at.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
+            (f.speed * since.as_secs_f64().min(1.0)) as u64
+        };
         let is_of_use = |f: &Fetch| f.kind != Kind::Probe && !matches!(f.kind, Kind::Window(_));
         self.fetches.iter().filter(move |(_, f)| is_of_use(f)).map(move |(segment, f)| Running {
             segment: *segment,
             start: f.start,
             pos: f.pos,
-            ahead: f.pos.saturating_add((f.speed * since_tick) as u64).min(f.end).max(f.pos),
+            ahead: f.pos.saturating_add(unseen(f)).min(f.end).max(f.pos),
             end: f.end,
             speed: self.speed_of(f, now),
             age: now.saturating_duration_since(f.accepted_at.unwrap_or(f.asked_at)),

@@ -245,6 +245,7 @@ impl Transfer {
             asked_at: now,
             last_heard: now,
             accepted_at: None,
+            counted_at: None,
             limited: false,
             outgrown: false,
             speed: 0.0,

@@ -63,7 +63,8 @@ impl Transfer {
         fetch.limited = count.limited;
         fetch.outgrown = count.outgrown;
         let began = fetch.accepted_at.unwrap_or(now);
-        let since = now.saturating_duration_since(self.last_tick.map_or(began, |tick| tick.max(began)));
+        let since = fetch.counted_at.replace(now).map_or(began, |then| then.max(began));
+        let since = now.saturating_duration_since(since);
         if !since.is_zero() && !self.disk_blocked {
             let (since, age) = (since.as_secs_f64(), now.saturating_duration_since(began).as_secs_f64());
             let rate = count.received.saturating_sub(fetch.received) as f64 / since;

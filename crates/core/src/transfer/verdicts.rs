@@ -89,6 +89,7 @@ impl Transfer {
                 asked_at: now,
                 last_heard: now,
                 accepted_at: Some(now),
+                counted_at: None,
                 limited: false,
                 outgrown: false,
                 speed: 0.0,

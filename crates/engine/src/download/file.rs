@@ -28,6 +28,10 @@ use tidegate_core::{Code, Digest, Failure, Identity, Remedy, Request, SafeName, 
 /// How often everything is made to survive a power loss.
 const DURABLE_EVERY: Duration = Duration::from_secs(10);
 
+/// A file that will be whole so soon is made to survive with its name: a cycle that had begun before would
+/// hold that up. No cycle is later than this.
+const SOON: Duration = Duration::from_secs(2);
+
 /// How often the kernel is asked to begin writing to the disk.
 const WRITEBACK_EVERY: Duration = Duration::from_secs(1);
 
@@ -64,7 +68,8 @@ pub(super) struct FileSide<'a> {
     pub(super) disk: Disk,
     /// How often somebody was asked for what it lacks.
     asked: u32,
-    last_durable: Instant,
+    /// When what is here was last made to survive, and how many bytes that were.
+    last_durable: (Instant, u64),
     /// The names of the part and its checkpoint survive a power loss.
     names_are_synced: bool,
     /// What is done each second, and for which part.
@@ -129,6 +134,7 @@ impl<'a> FileSide<'a> {
             let (request, halt) = (download.request.clone(), Arc::clone(&download.halt));
             aside(move || open_landing(wanted, &request, &halt)).await?
         };
+        let had = landing.part().have_total();
         Ok(Self {
             download,
             landing: Held(Some(landing.sharing(&download.syncs))),
@@ -142,7 +148,7 @@ impl<'a> FileSide<'a> {
             ready: false,
             disk: Disk::Nowhere,
             asked: 0,
-            last_durable: Instant::now(),
+            last_durable: (Instant::now(), had),
             names_are_synced: false,
             writeback: None,
         })
@@ -236,7 +242,7 @@ impl<'a> FileSide<'a> {
                         // It waits where the disk's queue is full.
                         run_errand(self.writeback()).await;
                     }
-                    if self.last_durable.elapsed() >= DURABLE_EVERY {
+                    if self.is_cycle_due() {
                         self.make_durable().await?;
                     }
                 }
@@ -602,7 +608,7 @@ impl<'a> FileSide<'a> {
 
     /// Makes what is here survive a power loss, and says how many bytes are here.
     async fn make_durable(&mut self) -> Result<u64, Failure> {
-        self.last_durable = Instant::now();
+        self.last_durable = (Instant::now(), self.have());
         if !self.ready {
             return Ok(self.have());
         }
@@ -641,6 +647,18 @@ impl<'a> FileSide<'a> {
     }
 
     /// How many bytes are here, as far as it is known where this is asked.
+    fn is_cycle_due(&self) -> bool {
+        let (since, had) = self.last_durable;
+        let passed = since.elapsed();
+        if passed < DURABLE_EVERY || passed >= DURABLE_EVERY + SOON {
+            return passed >= DURABLE_EVERY;
+        }
+        let have = self.have();
+        let left = self.landing.part().identity().length.map(|length| length.saturating_sub(have));
+        let brought = have.saturating_sub(had) as f64 / passed.as_secs_f64();
+        left.is_none_or(|left| left as f64 > brought * SOON.as_secs_f64())
+    }
+
     fn have(&self) -> u64 {
         self.landing.part().have_total()
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tidegate_core::message::{EventKind, Phase, Progress};
-use tidegate_core::transfer::{Order, Transfer};
+use tidegate_core::transfer::{Count, Order, Transfer};
 use tidegate_core::{DownloadId, SegmentId};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
@@ -244,6 +244,17 @@ impl Hot {
             Target::Stream(_) | Target::Pipe { .. } => Some(ToCold::Release { target, returned: None }),
             Target::Nowhere => None,
         }
+    }
+
+    /// How far its fetches are.
+    pub(super) fn counts(&self) -> impl Iterator<Item = Count> + '_ {
+        self.fetches.values().filter(|live| live.accepted).map(|live| Count {
+            segment: live.order.segment,
+            pos: live.cell.pos.load(Ordering::Relaxed),
+            received: live.cell.received.load(Ordering::Relaxed),
+            limited: live.cell.limited.load(Ordering::Relaxed),
+            outgrown: live.cell.outgrown.load(Ordering::Relaxed),
+        })
     }
 
     /// The host by whose limits it goes.
