@@ -367,3 +367,38 @@ fn connections_opened_under_a_limit_are_replaced_one_after_the_other_once_they_c
 fn once_a_newcomer_failed_connections_opened_under_a_limit_are_kept() {
     outgrown(false);
 }
+
+#[test]
+fn what_was_written_since_the_last_turn_is_counted_before_fetches_are_dropped() {
+    let (mut course, first, second, start) = two_at_work();
+    let count = |segment, pos, received| Count { segment, pos, received, limited: false, outgrown: false };
+    let before = course.transfer.have().total();
+    course.tell(Input::Counts(&[count(first, 3000, 3000), count(second, start + 2000, 2000)]));
+    let end = End::Failed(Failure::new(Code::DiskFull, "full"));
+    course.tell(Input::Ended { segment: first, end, pos: 3000, received: 3000 });
+    assert!(matches!(course.transfer.state, State::Machine { .. }));
+    assert_eq!(course.transfer.have().total(), before + 5000);
+    // When there is room again, or seems to be, one connection finds out.
+    course.tell(Input::MachineReady);
+    assert_eq!(course.asked().len(), 1);
+    assert_eq!(course.transfer.wants(), 1);
+}
+
+#[test]
+fn counts_between_the_turns_of_the_clock_change_no_speed() {
+    let run = |between: bool| {
+        let (mut course, first, ..) = two_at_work();
+        let at =
+            |received| Count { segment: first, pos: received, received, limited: false, outgrown: false };
+        for turn in 1..=20u64 {
+            course.now += Duration::from_millis(60);
+            if between {
+                course.tell(Input::Counts(&[at(turn * 1000 - 400)]));
+            }
+            course.now += Duration::from_millis(40);
+            course.tell(Input::Tick { counts: &[at(turn * 1000)], disk_blocked: false });
+        }
+        course.transfer.fetches[&first].speed
+    };
+    assert!((run(true) - 1e4).abs() < 1.0 && (run(false) - 1e4).abs() < 1.0, "{} {}", run(true), run(false));
+}

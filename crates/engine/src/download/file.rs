@@ -649,14 +649,8 @@ impl<'a> FileSide<'a> {
     /// How many bytes are here, as far as it is known where this is asked.
     fn is_cycle_due(&self) -> bool {
         let (since, had) = self.last_durable;
-        let passed = since.elapsed();
-        if passed < DURABLE_EVERY || passed >= DURABLE_EVERY + SOON {
-            return passed >= DURABLE_EVERY;
-        }
-        let have = self.have();
-        let left = self.landing.part().identity().length.map(|length| length.saturating_sub(have));
-        let brought = have.saturating_sub(had) as f64 / passed.as_secs_f64();
-        left.is_none_or(|left| left as f64 > brought * SOON.as_secs_f64())
+        let length = || self.landing.part().identity().length;
+        is_due(since.elapsed(), had, self.have(), length)
     }
 
     fn have(&self) -> u64 {
@@ -890,9 +884,32 @@ impl Runs {
     }
 }
 
+/// Whether a cycle is due, so long after the last one, when so many bytes were here then and are now.
+fn is_due(passed: Duration, had: u64, have: u64, length: impl FnOnce() -> Option<u64>) -> bool {
+    if passed < DURABLE_EVERY || passed >= DURABLE_EVERY + SOON {
+        return passed >= DURABLE_EVERY;
+    }
+    let brought = have.saturating_sub(had) as f64 / passed.as_secs_f64();
+    length().is_none_or(|length| length.saturating_sub(have) as f64 > brought * SOON.as_secs_f64())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_nearly_whole_is_not_held_up_by_a_cycle_and_one_that_stalls_there_is_saved() {
+        let due = |passed, had, have, length| is_due(Duration::from_secs(passed), had, have, || length);
+        // A hundred bytes a second.
+        assert!(!due(9, 0, 900, Some(5000)));
+        assert!(due(10, 0, 1000, Some(5000)));
+        assert!(due(10, 0, 1000, None));
+        assert!(!due(10, 0, 1000, Some(1100)));
+        assert!(!due(11, 0, 1000, Some(1100)));
+        assert!(due(12, 0, 1000, Some(1100)));
+        // What was here before says nothing of how fast the rest comes.
+        assert!(due(10, 1000, 1010, Some(1100)));
+    }
 
     fn runs(spans: impl IntoIterator<Item = (u64, u64)>) -> Vec<Span> {
         let mut runs = Runs::default();
