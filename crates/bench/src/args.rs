@@ -25,6 +25,7 @@ Examples:
   tidegate-bench load --tasks 1000 --task-size 10K --segments 1 --parallel 32 --rate 0 --peers curl,aria2c
   tidegate-bench alloc-check --size 512M --window-s 2
   tidegate-bench line --scenario crawl --json
+  tidegate-bench mode-cost --mib 256 --runs 11 --bars
 
 Exit codes: 0 measured, and every bar holds · 1 a bar was missed or a run failed · 2 wrong usage";
 
@@ -121,6 +122,10 @@ pub(crate) enum Task {
     Fairness(FairArgs),
     /// Time over ideal time, on lines that misbehave
     Line(LineArgs),
+    /// What it costs to have the engine in a process of its own
+    ModeCost(ModeArgs),
+    /// What the boundary around the engine costs, in one table
+    Boundary(ModeArgs),
     /// Serves files (started by the other commands)
     #[command(hide = true)]
     Serve(Rules),
@@ -192,10 +197,10 @@ pub(crate) struct ThroughputArgs {
     #[arg(long, value_name = "PCT", value_parser = number)]
     pub(crate) max_cpu_pct: Option<f64>,
     /// What ours may use of the processor time of another arm: curl=0.36, floor_copy=1.25
-    #[arg(long, value_name = "ARM=RATIO", value_parser = named_ratio)]
+    #[arg(long, value_name = "ARM=RATIO", value_parser = named_number)]
     pub(crate) max_cpu_ratio: Vec<(String, f64)>,
     /// What ours must reach of the speed of another arm: floor_discard=0.98
-    #[arg(long, value_name = "ARM=RATIO", value_parser = named_ratio)]
+    #[arg(long, value_name = "ARM=RATIO", value_parser = named_number)]
     pub(crate) require_speed_ratio: Vec<(String, f64)>,
 }
 
@@ -351,6 +356,33 @@ pub(crate) struct LineArgs {
     pub(crate) require_ahead: bool,
 }
 
+/// What `mode-cost` and `boundary` are told.
+#[derive(Args, Debug)]
+pub(crate) struct ModeArgs {
+    /// Size of each file, in MiB [default: 256; boundary: 64]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub(crate) mib: Option<u64>,
+    /// How often the engine's process is killed in all, idle and in the middle of a download [default: 100;
+    /// boundary: 20]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) kills: Option<u32>,
+    /// Over TLS
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// Folder to fetch into [default: /dev/shm, where that is in memory, else the one for temporary files]
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Hold the child to every bar that docs/performance.md has for it
+    #[arg(long)]
+    pub(crate) bars: bool,
+    /// The most that a figure of the child may be: start_us=2500
+    #[arg(long, value_name = "METRIC=NUMBER", value_parser = named_number)]
+    pub(crate) max: Vec<(String, f64)>,
+    /// The least that a figure of the child may be: throughput_ratio=0.98
+    #[arg(long, value_name = "METRIC=NUMBER", value_parser = named_number)]
+    pub(crate) require: Vec<(String, f64)>,
+}
+
 /// A size, as tidegate reads them.
 fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| error.to_string())
@@ -361,8 +393,8 @@ fn number(text: &str) -> Result<f64, String> {
     if number.is_finite() && number >= 0.0 { Ok(number) } else { Err("0 or more is needed".to_owned()) }
 }
 
-fn named_ratio(text: &str) -> Result<(String, f64), String> {
-    let (name, value) = text.split_once('=').ok_or("an arm and a number are divided by =")?;
+fn named_number(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("a name and a number are divided by =")?;
     Ok((name.to_owned(), number(value)?))
 }
 
@@ -381,8 +413,8 @@ mod tests {
         for text in ["-1", "nan", "inf", "x", ""] {
             assert!(number(text).is_err(), "{text}");
         }
-        assert_eq!(named_ratio("curl=0.36"), Ok(("curl".to_owned(), 0.36)));
-        assert!(named_ratio("curl").is_err() && named_ratio("curl=-1").is_err());
+        assert_eq!(named_number("curl=0.36"), Ok(("curl".to_owned(), 0.36)));
+        assert!(named_number("curl").is_err() && named_number("curl=-1").is_err());
         assert_eq!((size("4M"), size("0")), (Ok(4 << 20), Ok(0)));
         assert!(size("4X").is_err());
     }

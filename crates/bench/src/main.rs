@@ -5,6 +5,8 @@
 
 mod alloc_check;
 mod args;
+mod bare;
+mod boundary;
 mod clients;
 mod contest;
 mod fairness;
@@ -15,6 +17,8 @@ mod line;
 mod link;
 mod load;
 mod machine;
+mod mode_cost;
+mod mode_probe;
 mod probe;
 mod process;
 mod report;
@@ -42,6 +46,10 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    // The engine's process, and what it is compared with, are this same program.
+    if let Some(code) = tidegate_engine::run_if_child().or_else(bare::run_if_bare) {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -76,6 +84,8 @@ fn run(cli: Cli) -> Result<u8, Trouble> {
         Task::SlowWriter(args) => slow_writer::run(&args, &common)?,
         Task::Fairness(args) => fairness::run(&args, &common)?,
         Task::Line(args) => line::run(&args, &common)?,
+        Task::ModeCost(args) => mode_cost::run(&args, &common)?,
+        Task::Boundary(args) => boundary::run(&args, &common)?,
     };
     let well = report.print(common.json).map_err(failed("print"))?;
     Ok(if well { WELL } else { FAILED })

@@ -3,6 +3,7 @@
 //!
 //! It is set up as `tidegate get` does it: one engine, one manager or handle, progress ten times a second.
 
+use crate::mode_probe::{self, ModeProbe};
 use crate::sys;
 use crate::trouble::Trouble;
 use clap::{Args, Subcommand};
@@ -39,6 +40,8 @@ enum ProbeTask {
     Alloc(AllocProbe),
     /// Several downloads under one limit, for some time
     Share(ShareProbe),
+    /// What the engine costs in this process or in one of its own
+    Mode(ModeProbe),
 }
 
 #[derive(Args, Debug)]
@@ -87,15 +90,16 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<(), Trouble> {
     let told = match &args.task {
         ProbeTask::Alloc(args) => allocations(args)?,
         ProbeTask::Share(args) => share(args)?,
+        ProbeTask::Mode(args) => mode_probe::run(args)?,
     };
     writeln!(io::stdout(), "{told}").map_err(|e| Trouble::failed("tell what was seen", &e))
 }
 
-fn refused(failure: Failure) -> Trouble {
+pub(crate) fn refused(failure: Failure) -> Trouble {
     Trouble::new(failure.to_string())
 }
 
-fn config(limits: Limits, authority: Option<&PathBuf>) -> Result<Config, Trouble> {
+pub(crate) fn config(limits: Limits, authority: Option<&PathBuf>) -> Result<Config, Trouble> {
     let ca_pem =
         authority.map(fs::read).transpose().map_err(|e| Trouble::failed("read whom to trust", &e))?;
     let tls = TlsConfig { ca_pem, ..TlsConfig::default() };
@@ -103,7 +107,7 @@ fn config(limits: Limits, authority: Option<&PathBuf>) -> Result<Config, Trouble
     Ok(Config { limits, network, ..Config::default() })
 }
 
-fn request(url: &str, dir: &Path, name: String, connections: usize) -> Result<Request, Trouble> {
+pub(crate) fn request(url: &str, dir: &Path, name: String, connections: usize) -> Result<Request, Trouble> {
     let place = Destination::File { dir: dir.to_owned(), name: Some(name.into()), adopt: None };
     let mirror = Mirror::parse(url).map_err(refused)?;
     let mut request = Request::new(vec![mirror], place).map_err(refused)?;

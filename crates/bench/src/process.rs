@@ -5,6 +5,7 @@ use crate::slow_disk::Pacing;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::process::{Command, ExitStatus, Stdio};
@@ -22,6 +23,8 @@ pub(crate) struct Ran {
     pub(crate) cpu: Duration,
     /// The highest sum of the proportional memory of it and its children, as sampled.
     pub(crate) peak_pss_kib: u64,
+    /// The highest proportional memory of each of them, by its number.
+    pub(crate) peaks_kib: BTreeMap<u32, u64>,
     /// The highest resident memory of the process itself that the kernel had noted when last looked at.
     pub(crate) vm_hwm_kib: u64,
     /// How it ended.
@@ -51,6 +54,8 @@ pub(crate) struct Manner<'a> {
     pub(crate) pacing: Option<&'a Pacing>,
     /// Its standard output goes here.
     pub(crate) output: Option<&'a File>,
+    /// Its memory is not looked at, which takes the processors' time from whoever is measured.
+    pub(crate) unwatched: bool,
 }
 
 /// Runs a program to its end, at most for `patience`.
@@ -71,12 +76,20 @@ pub(crate) fn run(command: &mut Command, patience: Duration, manner: &Manner<'_>
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let handle = pidfd_open(pid, PidfdFlags::empty())?;
-    let (mut pss, mut hwm) = (0, 0);
+    let (mut pss, mut hwm, mut peaks_kib) = (0, 0, BTreeMap::new());
     let (mut interrupted, mut timed_out) = (false, false);
     let usage = loop {
-        let all = family(child.id());
-        pss = all.iter().map(|pid| field(*pid, "smaps_rollup", "Pss:")).sum::<u64>().max(pss);
-        hwm = field(child.id(), "status", "VmHWM:").max(hwm);
+        if !manner.unwatched {
+            let mut sum = 0;
+            for pid in family(child.id()) {
+                let memory = memory_kib(pid);
+                sum += memory;
+                let peak = peaks_kib.entry(pid).or_insert(0);
+                *peak = memory.max(*peak);
+            }
+            pss = sum.max(pss);
+            hwm = field(child.id(), "status", "VmHWM:").max(hwm);
+        }
         let mut watched = [PollFd::new(&handle, PollFlags::IN)];
         let wait = Timespec::try_from(SAMPLE).map_err(io::Error::other)?;
         match poll(&mut watched, Some(&wait)) {
@@ -104,6 +117,7 @@ pub(crate) fn run(command: &mut Command, patience: Duration, manner: &Manner<'_>
         wall,
         cpu: usage.cpu,
         peak_pss_kib: pss,
+        peaks_kib,
         vm_hwm_kib: hwm,
         status: usage.status,
         timed_out,
@@ -111,8 +125,17 @@ pub(crate) fn run(command: &mut Command, patience: Duration, manner: &Manner<'_>
     })
 }
 
+/// The proportional memory of a process. Of one that lets nobody look into it, as the engine's does, only root is
+/// told; to all others what is resident stands for it, which counts all of what it shares.
+fn memory_kib(pid: u32) -> u64 {
+    match field(pid, "smaps_rollup", "Pss:") {
+        0 => field(pid, "status", "VmRSS:"),
+        pss => pss,
+    }
+}
+
 /// A process and all below it.
-fn family(pid: u32) -> Vec<u32> {
+pub(crate) fn family(pid: u32) -> Vec<u32> {
     let (mut all, mut next) = (vec![pid], 0);
     // Nothing measured here has many children; a bound keeps a runaway from growing this list.
     while let Some(pid) = all.get(next).copied().filter(|_| all.len() < 1000) {
@@ -126,7 +149,7 @@ fn family(pid: u32) -> Vec<u32> {
 }
 
 /// A number of KiB in one of the files of a process; 0 if it has ended or may not be looked at.
-fn field(pid: u32, file: &str, name: &str) -> u64 {
+pub(crate) fn field(pid: u32, file: &str, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)

@@ -79,6 +79,7 @@ pub(crate) struct Report {
     notes: Vec<String>,
     versions: Vec<(String, String)>,
     failures: Vec<String>,
+    is_in_columns: bool,
 }
 
 impl Report {
@@ -91,6 +92,7 @@ impl Report {
             notes: Vec::new(),
             versions: vec![("tidegate_bench".into(), env!("CARGO_PKG_VERSION").into())],
             failures: Vec::new(),
+            is_in_columns: false,
         }
     }
 
@@ -130,6 +132,32 @@ impl Report {
     pub(crate) fn median_of(&self, arm: &str, metric: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.arm == arm && row.metric == metric)?;
         Some(row.median()).filter(|median| median.is_finite())
+    }
+
+    /// The value of an arm's metric below which so many of a hundred are, if it was measured.
+    pub(crate) fn percentile_of(&self, arm: &str, metric: &str, percent: f64) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.arm == arm && row.metric == metric)?;
+        let mut sorted = row.values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
+        sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().filter(|value| value.is_finite())
+    }
+
+    /// The values of an arm's metric; none if it was not measured.
+    pub(crate) fn values_of(&self, arm: &str, metric: &str) -> &[f64] {
+        let row = self.rows.iter().find(|row| row.arm == arm && row.metric == metric);
+        row.map_or(&[], |row| &row.values)
+    }
+
+    /// Has people see the medians only, in a column for each arm.
+    pub(crate) fn in_columns(&mut self) {
+        self.is_in_columns = true;
+    }
+
+    /// Goes on with what another report has to tell beside its figures.
+    pub(crate) fn take_words_of(&mut self, other: Self) {
+        self.notes.extend(other.notes);
+        self.failures.extend(other.failures);
     }
 
     /// Has `ours` be before each of the `others` in seconds. One that did not come in is behind.
@@ -229,6 +257,48 @@ impl Report {
 
     fn table(&self) -> String {
         let mut text = format!("{}: {}\n", self.command, self.title);
+        if self.is_in_columns {
+            self.columns(&mut text)
+        } else {
+            self.lines(&mut text)
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "  note: {note}");
+        }
+        let versions: Vec<String> = self.versions.iter().map(|(p, v)| format!("{p} {v}")).collect();
+        let _ = writeln!(text, "  with: {}; {}", versions.join(", "), machine::sentence());
+        text
+    }
+
+    /// A line for each metric, and in it a column for each arm.
+    fn columns(&self, text: &mut String) {
+        let mut arms: Vec<&str> = Vec::new();
+        let mut metrics: Vec<(&str, &str)> = Vec::new();
+        for row in &self.rows {
+            if !arms.contains(&row.arm.as_str()) {
+                arms.push(&row.arm);
+            }
+            if !metrics.contains(&(row.metric.as_str(), row.unit)) {
+                metrics.push((&row.metric, row.unit));
+            }
+        }
+        let _ = write!(text, "  {:<28}", "");
+        for arm in &arms {
+            let _ = write!(text, "{arm:>12}");
+        }
+        text.push('\n');
+        for (metric, unit) in metrics {
+            let _ = write!(text, "  {metric:<28}");
+            for arm in &arms {
+                let shown = self.median_of(arm, metric).map_or("-".to_owned(), figure);
+                let _ = write!(text, "{shown:>12}");
+            }
+            let _ = writeln!(text, "  {unit}");
+        }
+    }
+
+    /// A line for each arm and metric.
+    fn lines(&self, text: &mut String) {
         let head = ["arm", "metric", "median", "min", "max", "n", "unit", "bar"].map(str::to_owned);
         let mut lines = vec![head];
         for row in &self.rows {
@@ -264,12 +334,6 @@ impl Report {
             }
             let _ = writeln!(text, "  {}", shown.trim_end());
         }
-        for note in &self.notes {
-            let _ = writeln!(text, "  note: {note}");
-        }
-        let versions: Vec<String> = self.versions.iter().map(|(p, v)| format!("{p} {v}")).collect();
-        let _ = writeln!(text, "  with: {}; {}", versions.join(", "), machine::sentence());
-        text
     }
 }
 

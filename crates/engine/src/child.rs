@@ -261,9 +261,11 @@ impl Child {
             }
             ToChild::Introduced { host, cookies, netrc } => Inbox::Introduced { host, cookies, netrc },
             ToChild::Ping { call } => {
-                let tell = move |()| uplink.send(&FromChild::Pong { call, at_ns: monotonic_ns() });
+                let tell =
+                    move |()| uplink.send(&FromChild::Pong { call, at_ns: crate::sys::monotonic_ns() });
                 Inbox::Ping { reply: Reply::by(tell) }
             }
+            ToChild::TellTime { id } => Inbox::TellTime { id },
             ToChild::Shutdown {} => Inbox::Shutdown,
         };
         self.control.send(inbox).map_err(|_| "its control thread broke")
@@ -293,10 +295,4 @@ impl Child {
             }
         })
     }
-}
-
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidegate_core::cookies::CookieJar;
-use tidegate_core::message::{Limits, Phase, Progress, Snapshot};
+use tidegate_core::message::{EventKind, Limits, Phase, Progress, Snapshot};
 use tidegate_core::netrc::Netrc;
 use tidegate_core::transfer::{Action, Count, End, Input, Order, Transfer, Verified};
 use tidegate_core::{Code, DownloadId, Failure, Remedy, SegmentId};
@@ -225,6 +225,10 @@ impl Control {
             Inbox::Cookies { reply } => reply.give(self.session.cookies.clone()),
             Inbox::Introduced { host, cookies, netrc } => self.meet(host, cookies, netrc),
             Inbox::Ping { reply } => reply.give(()),
+            Inbox::TellTime { id } => {
+                let message = crate::sys::monotonic_ns().to_string();
+                self.tell(id, ToCold::Tell(EventKind::Notice { message }));
+            }
             Inbox::Shutdown => {
                 self.ending = true;
                 self.unshared = true;

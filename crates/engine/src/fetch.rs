@@ -45,6 +45,10 @@ const CODED: usize = 16 << 10;
 /// many of them at once.
 const LEAST_SPLICED: u64 = 64 << 10;
 
+/// After so many bytes in a row others of the thread have their turn. A server that is always ahead would else keep
+/// it to one connection for as long as the runtime allows, tens of MiB, and whoever ended that would wait for it.
+const TURN: u64 = BUFFER as u64;
+
 /// Output of a decoder, at most; a bound for bombs whose ratio stays below that of honest files.
 const MOST_DECODED: u64 = 1 << 40;
 
@@ -461,6 +465,7 @@ impl<'a> Writer<'a> {
         let mut first = std::mem::take(leftover);
         let mut outcome = with_buffers(|buffers| self.take(body, &mut first, &mut buffers.compare));
         drop(first);
+        let mut turn = self.job.cell.received.load(Ordering::Relaxed);
         loop {
             match outcome {
                 Ok(()) if body.is_done() => return self.finish(true),
@@ -471,6 +476,11 @@ impl<'a> Writer<'a> {
                     return self.finish(true);
                 }
                 Err(stop) => return Err(stop),
+            }
+            let received = self.job.cell.received.load(Ordering::Relaxed);
+            if received.saturating_sub(turn) >= TURN {
+                turn = received;
+                tokio::task::yield_now().await;
             }
             self.fit_window(connection);
             let stream = &mut connection.stream;
@@ -916,6 +926,37 @@ mod tests {
         // Looked at, they are found to differ.
         let met = writer.take_body(connection, &mut body, &mut Vec::new()).await;
         assert!(matches!(met, Err(Stop::Differs(0))));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_always_ahead_does_not_keep_the_thread_to_itself() {
+        const MUCH: usize = 64 << 20;
+        for splice in [true, false] {
+            let length = MUCH as u64;
+            let mut begun = begin(length, splice);
+            let Begun { version, job, thread, target, connection, server, .. } = &mut begun;
+            let shared = &thread.shared;
+            let (plan, target) = (plan(length), (target.clone(), Some(*version)));
+            let mut body = Body::new(Framing::Length(length));
+            let limit = shared.limiter.register(job.id.download, job.host());
+            let cell = Arc::clone(&job.cell);
+            cell.end.store(length, Ordering::Relaxed);
+            let mut writer = Writer::new(job, shared, limit, &plan, target, None);
+            let mut server = server.try_clone().unwrap();
+            let serving = std::thread::spawn(move || server.write_all(&vec![7; MUCH]).unwrap());
+            let received = || cell.received.load(Ordering::Relaxed);
+            let mut leftover = Vec::new();
+            let mut taking = std::pin::pin!(writer.take_body(connection, &mut body, &mut leftover));
+            let end = poll_fn(|cx| {
+                let before = received();
+                let polled = taking.as_mut().poll(cx);
+                assert!(received() - before < TURN + BUFFER as u64, "{} bytes at once", received() - before);
+                polled
+            });
+            assert!(end.await.is_ok());
+            assert_eq!(received(), length);
+            serving.join().unwrap();
+        }
     }
 
     #[tokio::test]

@@ -353,6 +353,17 @@ impl EngineHandle {
         self.ask(|reply| Inbox::Progress { id, reply: Reply::to(reply) })
     }
 
+    /// Has the engine tell what time it is, as an event of this download: a notice with the nanoseconds of
+    /// `CLOCK_MONOTONIC` at which it was told, and nothing else. It goes the way of every other event, so whoever
+    /// takes it knows how long events take, in whichever process the engine is. For measurements.
+    ///
+    /// # Errors
+    /// As [`EngineHandle::pause`].
+    pub fn tell_time(&self, id: DownloadId) -> Result<(), Failure> {
+        self.known(id)?;
+        self.send(Inbox::TellTime { id })
+    }
+
     /// The cookies as they are now.
     ///
     /// # Errors

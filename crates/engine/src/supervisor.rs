@@ -243,6 +243,7 @@ impl Supervisor {
                 true => ask(state, Call::Progress(id, reply), |call| ToChild::Progress { call, id }),
                 false => reply.give(None),
             },
+            Inbox::TellTime { id } => tell(state, ToChild::TellTime { id }),
             Inbox::Cookies { reply } => ask(state, Call::Cookies(reply), |call| ToChild::Cookies { call }),
             Inbox::Shutdown => {
                 state.ending = true;

@@ -56,6 +56,13 @@ pub fn start_writeback(file: BorrowedFd<'_>) {
     let _ = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
+/// Nanoseconds of `CLOCK_MONOTONIC`, which is the same in every process.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
 /// What the kernel knows of a TCP connection: its round trip, as smoothed so far, and by how many bits the
 /// windows that we announce are shifted. `None` for what is no TCP connection.
 pub fn round_trip(socket: impl AsFd) -> Option<(Duration, u8)> {

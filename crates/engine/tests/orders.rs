@@ -47,6 +47,26 @@ fn an_order_for_a_download_that_never_was_is_refused_and_one_for_an_ended_downlo
 }
 
 #[test]
+fn the_time_that_is_asked_for_comes_as_an_event_of_the_download_and_lies_between_question_and_answer() {
+    let silent = Resource::new(Body::random(1, 10)).respond(|_, _| Ok(Ending::Stall));
+    let origin = Origin::builder().resource("/f", silent).start().unwrap();
+    let bench = Bench::new();
+    let id = bench.start(bench.request(&[&origin.url("/f")]));
+    let before = tidegate_engine::sys::monotonic_ns();
+    bench.engine.tell_time(id).unwrap();
+    let told: u64 = loop {
+        let event = bench.engine.next_event(LONGEST).unwrap().unwrap();
+        if let EventKind::Notice { message } = event.kind {
+            assert_eq!(event.id, id);
+            break message.parse().unwrap();
+        }
+    };
+    assert!((before..=tidegate_engine::sys::monotonic_ns()).contains(&told));
+    bench.engine.stop(id).unwrap();
+    assert_eq!(bench.follow(id).last, EventKind::Stopped { kept: 0 });
+}
+
+#[test]
 fn an_engine_that_runs_as_many_downloads_as_it_may_says_so_and_takes_another_when_one_has_ended() {
     let silent = Resource::new(Body::random(1, 10)).respond(|_, _| Ok(Ending::Stall));
     let origin = Origin::builder().resource("/f", silent).start().unwrap();

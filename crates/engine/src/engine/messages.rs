@@ -71,6 +71,10 @@ pub(crate) enum Inbox {
     Ping {
         reply: Reply<()>,
     },
+    /// Tell what time it is, as an event of this download.
+    TellTime {
+        id: DownloadId,
+    },
     /// Stop everything and end when all has been saved.
     Shutdown,
 }

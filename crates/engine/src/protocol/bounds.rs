@@ -201,6 +201,7 @@ pub(super) fn of_parent(message: &ToChild) -> Check {
         | ToChild::Cookies { .. }
         | ToChild::Resolved { call: _, answer: Resolution::Unknown }
         | ToChild::Ping { .. }
+        | ToChild::TellTime { .. }
         | ToChild::Shutdown {}
         | ToChild::Introduced { .. }
         | ToChild::Roots { .. } => Ok(()),

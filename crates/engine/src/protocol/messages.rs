@@ -170,6 +170,12 @@ messages! {
             /// The certificates.
             roots: Roots,
         }
+        /// What time is it for the control thread? Answered by an event of this download, a notice, which goes the
+        /// way of every other event.
+        25 "tell-time" 0 SHORT TellTime {
+            /// Which.
+            id: DownloadId,
+        }
     }
 }
 

@@ -173,6 +173,7 @@ pub(super) fn to_child() -> Vec<ToChild> {
         ToChild::Resolved { call, answer: Resolution::Unknown },
         ToChild::Resolved { call, answer: Resolution::Failed("the name servers did not answer".to_owned()) },
         ToChild::Ping { call },
+        ToChild::TellTime { id },
         ToChild::Shutdown {},
         ToChild::Introduced {
             host: "example.org".to_owned(),

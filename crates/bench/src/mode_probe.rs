@@ -1,0 +1,658 @@
+//! The program that embeds the engine, for `mode-cost`: it has the engine on its own threads or in a process of its
+//! own, and tells what it saw. A process for each run.
+
+use crate::bare::{Bare, Size};
+use crate::files;
+use crate::probe::{config, refused, request};
+use crate::process::{family, field};
+use crate::sys;
+use crate::trouble::Trouble;
+use clap::{Args, ValueEnum};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::{Value, json};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use tidegate_confine::spawn::Program;
+use tidegate_core::message::{EventKind, Limits, Snapshot};
+use tidegate_core::{DownloadId, Failure};
+use tidegate_engine::sys::monotonic_ns;
+use tidegate_engine::{Config, Engine, EngineHandle, Mode};
+
+/// Connections of a download.
+pub(crate) const CONNECTIONS: usize = 4;
+/// Questions in a row to an idle engine, and questions to it with pauses in between.
+const IN_A_ROW: usize = 1000;
+const SPACED: usize = 100;
+/// The pauses.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How often a busy engine is asked.
+const BUSY_EVERY: Duration = Duration::from_millis(10);
+/// So many answers of a busy engine are wanted in each run, from so many downloads at most.
+const BUSY_WANTED: usize = 50;
+const BUSY_DOWNLOADS: usize = 8;
+/// The limit of a download that is only to be there, in bytes a second.
+const SLOW: u64 = 64 << 10;
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is to be looked at.
+#[derive(Args, Debug)]
+pub(crate) struct ModeProbe {
+    #[arg(value_enum)]
+    task: Look,
+    /// The engine runs on threads of this process.
+    #[arg(long)]
+    in_process: bool,
+    /// The file to fetch, as often as it takes.
+    #[arg(long)]
+    url: String,
+    /// The same file here.
+    #[arg(long)]
+    source: PathBuf,
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    authority: Option<PathBuf>,
+    /// How often the engine's process is killed, in each of the two ways.
+    #[arg(long, default_value_t = 1)]
+    kills: u32,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Look {
+    /// One download, and nothing else while it runs.
+    Alone,
+    /// One download, then downloads during which questions are asked, then questions.
+    Asked,
+    /// An end in the middle of a download, which is cancelled.
+    Cancel,
+    /// The same, and the download is stopped.
+    Stop,
+    /// Ends of the engine's process while nothing runs, and in the middle of downloads.
+    Crash,
+}
+
+/// Looks, and tells what it saw.
+///
+/// # Errors
+/// When the engine does not do what it is asked.
+pub(crate) fn run(args: &ModeProbe) -> Result<Value, Trouble> {
+    let app = App::start(args)?;
+    match args.task {
+        Look::Alone => app.alone(),
+        Look::Asked => app.asked(),
+        Look::Cancel => app.end(true),
+        Look::Stop => app.end(false),
+        Look::Crash => app.crash(args.kills),
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> Trouble {
+    move |error| Trouble::failed(what, &error)
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1000.0
+}
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    cpu: Duration,
+    faults: u64,
+}
+
+impl Used {
+    /// All that some processes have used.
+    fn by(processes: &[u32]) -> Self {
+        let mut sum = Self::default();
+        for pid in processes {
+            sum.cpu += sys::cpu_of(*pid).unwrap_or_default();
+            sum.faults += faults(*pid);
+        }
+        sum
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self { cpu: self.cpu.saturating_sub(before.cpu), faults: self.faults.saturating_sub(before.faults) }
+    }
+}
+
+/// Page faults of a process so far, of both kinds.
+fn faults(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may have spaces in it.
+    let words: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    [7, 9].iter().filter_map(|at| words.get(*at)?.parse::<u64>().ok()).sum()
+}
+
+/// Waits for something, looking every millisecond.
+fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>, Trouble>) -> Result<T, Trouble> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if Instant::now() >= end {
+            return Err(Trouble::new(format!("{what}: this did not come about")));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The program, with its engine.
+struct App<'a> {
+    args: &'a ModeProbe,
+    engine: EngineHandle,
+    program: Program,
+    size: u64,
+    started: Duration,
+    /// What its processes used to start.
+    to_start: Used,
+}
+
+impl<'a> App<'a> {
+    fn start(args: &'a ModeProbe) -> Result<Self, Trouble> {
+        let program = Program::this().map_err(failed("open this program"))?;
+        let size = fs::metadata(&args.source).map_err(failed("look at the source"))?.len();
+        let mode = match args.in_process {
+            true => Mode::InProcess,
+            false => Mode::Child { program: None, whole: false },
+        };
+        let config = Config { mode, ..config(Limits::default(), args.authority.as_ref())? };
+        let own = [std::process::id()];
+        let (before, begun) = (Used::by(&own), Instant::now());
+        let engine = Engine::start(config).map_err(refused)?;
+        let started = begun.elapsed();
+        let mut to_start = Used::by(&own).since(before);
+        if let Some(child) = engine.process() {
+            let of_child = Used::by(&[child]);
+            to_start.cpu += of_child.cpu;
+            to_start.faults += of_child.faults;
+        }
+        Ok(Self { args, engine, program, size, started, to_start })
+    }
+
+    /// Starts a download.
+    fn fetch(&self, name: &str) -> Result<DownloadId, Trouble> {
+        let request = request(&self.args.url, &self.args.dir, name.to_owned(), CONNECTIONS)?;
+        self.engine.start(request).map_err(refused)
+    }
+
+    /// Its file is whole: compares it with its source, and removes it.
+    fn check(&self, name: &str) -> Result<(), Trouble> {
+        let path = self.args.dir.join(name);
+        if !files::same(&self.args.source, &path).map_err(failed("compare with the source"))? {
+            return Err(Trouble::new(format!("{name} differs from its source")));
+        }
+        fs::remove_file(path).map_err(failed("remove what was fetched"))
+    }
+
+    /// Waits for the spare, if there is to be one: locked down as the engine's process is.
+    fn spare(&self) -> Result<Option<u32>, Trouble> {
+        if self.args.in_process {
+            return Ok(None);
+        }
+        let spare = until("a spare", || {
+            let Some(engine) = self.engine.process() else { return Ok(None) };
+            let alike = |name| field(engine, "status", name);
+            let mut children = family(std::process::id()).into_iter().skip(1).filter(|pid| *pid != engine);
+            let is_ready = |pid: &u32| {
+                let same = |name| field(*pid, "status", name) == alike(name);
+                same("Threads:") && same("Seccomp:")
+            };
+            Ok(children.find(is_ready))
+        })?;
+        // What it is asked next it is asked when it waits for it.
+        thread::sleep(PAUSE);
+        Ok(Some(spare))
+    }
+
+    /// This process, the engine's, and the spare, as far as there are any.
+    fn processes(&self, spare: Option<u32>) -> Vec<u32> {
+        [Some(std::process::id()), self.engine.process(), spare].into_iter().flatten().collect()
+    }
+
+    /// A bare process that is as large as the engine's.
+    fn bare(&self) -> Result<Option<Bare>, Trouble> {
+        let Some(engine) = self.engine.process() else { return Ok(None) };
+        let threads = usize::try_from(field(engine, "status", "Threads:")).unwrap_or(1).max(1) - 1;
+        let ballast_kib = usize::try_from(field(engine, "status", "RssAnon:")).unwrap_or(0);
+        Bare::start(&self.program, Size { threads, ballast_kib })
+            .map(Some)
+            .map_err(failed("start a bare process"))
+    }
+
+    /// Waits for the outcome of the one download that runs, asking for progress ten times a second.
+    fn follow(&self) -> Result<(), Trouble> {
+        let mut seen = Snapshot::default();
+        loop {
+            match self.engine.next_event(Duration::from_millis(100)).map_err(refused)? {
+                Some(event) if matches!(event.kind, EventKind::Completed { .. }) => return Ok(()),
+                Some(event) if event.kind.is_final() => return Err(ended(&event.kind)),
+                Some(_) => {}
+                None => self.engine.refresh(&mut seen).map_err(refused)?,
+            }
+        }
+    }
+
+    /// Waits until so much of a download is here.
+    fn until_has(&self, id: DownloadId, bytes: u64) -> Result<(), Trouble> {
+        until("progress", || match self.engine.progress(id).map_err(refused)? {
+            Some(progress) => Ok((progress.have >= bytes).then_some(())),
+            None => Err(Trouble::new("the download was over before its time: it needs a larger --mib")),
+        })
+    }
+
+    fn alone(&self) -> Result<Value, Trouble> {
+        let spare = self.spare()?;
+        let told = self.measured_download(spare)?;
+        self.engine.shutdown(PATIENCE).map_err(refused)?;
+        Ok(told)
+    }
+
+    fn measured_download(&self, spare: Option<u32>) -> Result<Value, Trouble> {
+        let processes = self.processes(spare);
+        let (before, begun) = (Used::by(&processes), Instant::now());
+        self.fetch("alone")?;
+        self.follow()?;
+        let (seconds, used) = (begun.elapsed(), Used::by(&processes).since(before));
+        self.check("alone")?;
+        Ok(json!({
+            "start_us": us(self.started),
+            "start_cpu_us": us(self.to_start.cpu),
+            "start_faults": self.to_start.faults,
+            "seconds": seconds.as_secs_f64(),
+            "cpu_s": used.cpu.as_secs_f64(),
+            "faults": used.faults,
+            "engine": self.engine.process(),
+            "spare": spare,
+        }))
+    }
+
+    fn asked(&self) -> Result<Value, Trouble> {
+        let mut told = self.measured_download(self.spare()?)?;
+        let bare_start = self.bare_start()?;
+        let mut bare = self.bare()?;
+        let mut busy = Answers::default();
+        for number in 0..BUSY_DOWNLOADS {
+            if busy.round_trips.len() >= BUSY_WANTED {
+                break;
+            }
+            let name = format!("busy-{number}");
+            self.ask_during(&name, bare.as_mut(), &mut busy)?;
+            self.check(&name)?;
+        }
+        let mut row = Vec::with_capacity(IN_A_ROW);
+        for _ in 0..IN_A_ROW {
+            row.push(self.round_trip()?);
+        }
+        let mut bare_row = Vec::with_capacity(IN_A_ROW);
+        for bare in bare.iter_mut() {
+            for _ in 0..IN_A_ROW {
+                bare_row.push(us(bare.ping().map_err(failed("ask a bare process"))?.0));
+            }
+        }
+        let spaced = self.ask_spaced(bare.as_mut())?;
+        let bare_end = bare.map(Bare::end).transpose().map_err(failed("end a bare process"))?.map(us);
+        let begun = Instant::now();
+        self.engine.shutdown(PATIENCE).map_err(refused)?;
+        let shutdown = us(begun.elapsed());
+        for (name, value) in [
+            ("round_trip_row_us", json!(row)),
+            ("round_trip_spaced_us", json!(spaced.round_trips)),
+            ("round_trip_busy_us", json!(busy.round_trips)),
+            ("event_idle_us", json!(spaced.events)),
+            ("event_busy_us", json!(busy.events)),
+            ("shutdown_idle_us", json!(shutdown)),
+            ("floor_start_us", json!(bare_start)),
+            ("floor_round_trip_row_us", json!(bare_row)),
+            ("floor_round_trip_spaced_us", json!(spaced.bare_round_trips)),
+            ("floor_round_trip_busy_us", json!(busy.bare_round_trips)),
+            ("floor_event_idle_us", json!(spaced.bare_events)),
+            ("floor_event_busy_us", json!(busy.bare_events)),
+            ("floor_shutdown_idle_us", json!(bare_end)),
+        ] {
+            told[name] = value;
+        }
+        Ok(told)
+    }
+
+    /// How long it takes from nothing to the first word of a process that only says it.
+    fn bare_start(&self) -> Result<Option<f64>, Trouble> {
+        if self.args.in_process {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let bare = Bare::start(&self.program, Size::default()).map_err(failed("start a bare process"))?;
+        let took = us(begun.elapsed());
+        bare.end().map_err(failed("end a bare process"))?;
+        Ok(Some(took))
+    }
+
+    fn round_trip(&self) -> Result<f64, Trouble> {
+        let begun = Instant::now();
+        self.engine.snapshot().map_err(refused)?;
+        Ok(us(begun.elapsed()))
+    }
+
+    /// One download, during which questions are asked, a bare process too, in turns.
+    fn ask_during(
+        &self,
+        name: &str,
+        mut bare: Option<&mut Bare>,
+        answers: &mut Answers,
+    ) -> Result<(), Trouble> {
+        let id = self.fetch(name)?;
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let events = thread::Builder::new().name("events".to_owned()).spawn_scoped(scope, || {
+                let heard = self.hear_events();
+                over.store(true, Ordering::Release);
+                heard
+            });
+            let events = events.map_err(failed("start a thread"))?;
+            let mut next = Instant::now();
+            let asked: Result<(), Trouble> = loop {
+                if over.load(Ordering::Acquire) {
+                    break Ok(());
+                }
+                let mut one_round = || -> Result<(), Trouble> {
+                    answers.round_trips.push(self.round_trip()?);
+                    thread::sleep(BUSY_EVERY / 3);
+                    if let Some(bare) = bare.as_mut() {
+                        answers.note(bare.ping().map_err(failed("ask a bare process"))?);
+                    }
+                    thread::sleep(BUSY_EVERY / 3);
+                    self.engine.tell_time(id).map_err(refused)
+                };
+                if let Err(trouble) = one_round() {
+                    break Err(trouble);
+                }
+                next += BUSY_EVERY;
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            };
+            let heard = events.join().map_err(|_| Trouble::new("a thread of ours broke"))??;
+            answers.events.extend(heard);
+            asked
+        })
+    }
+
+    /// Takes events until the download is whole: how old each was that told of the time.
+    fn hear_events(&self) -> Result<Vec<f64>, Trouble> {
+        let mut ages = Vec::new();
+        loop {
+            let event = self.engine.next_event(PATIENCE).map_err(refused)?;
+            let event = event.ok_or_else(|| Trouble::new("nothing was told for a long time"))?;
+            let now = monotonic_ns();
+            match event.kind {
+                EventKind::Completed { .. } => return Ok(ages),
+                EventKind::Notice { message } => ages.extend(age(&message, now)),
+                kind if kind.is_final() => return Err(ended(&kind)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Questions with pauses in between, while a download is there that is paused.
+    fn ask_spaced(&self, mut bare: Option<&mut Bare>) -> Result<Answers, Trouble> {
+        let mut request = request(&self.args.url, &self.args.dir, "paused".to_owned(), CONNECTIONS)?;
+        // So that it is not over before.
+        request.options.limit = Some(SLOW);
+        let id = self.engine.start(request).map_err(refused)?;
+        self.until_has(id, 1)?;
+        self.engine.pause(id).map_err(refused)?;
+        match self.until_final()? {
+            EventKind::Paused { .. } => {}
+            kind => return Err(ended(&kind)),
+        }
+        let mut answers = Answers::default();
+        for _ in 0..SPACED {
+            thread::sleep(PAUSE);
+            answers.round_trips.push(self.round_trip()?);
+            thread::sleep(PAUSE);
+            if let Some(bare) = bare.as_mut() {
+                answers.note(bare.ping().map_err(failed("ask a bare process"))?);
+                thread::sleep(PAUSE);
+            }
+            self.engine.tell_time(id).map_err(refused)?;
+            let event = self.engine.next_event(PATIENCE).map_err(refused)?;
+            let now = monotonic_ns();
+            if let Some(EventKind::Notice { message }) = event.map(|event| event.kind) {
+                answers.events.extend(age(&message, now));
+            }
+        }
+        self.engine.cancel(id).map_err(refused)?;
+        self.until_final()?;
+        Ok(answers)
+    }
+
+    /// Takes events until one after which nothing follows.
+    fn until_final(&self) -> Result<EventKind, Trouble> {
+        loop {
+            match self.engine.next_event(PATIENCE).map_err(refused)? {
+                Some(event) if event.kind.is_final() => return Ok(event.kind),
+                Some(_) => {}
+                None => return Err(Trouble::new("nothing was told for a long time")),
+            }
+        }
+    }
+
+    fn end(&self, cancel: bool) -> Result<Value, Trouble> {
+        let spare = self.spare()?;
+        let bare = self.bare()?;
+        let id = self.fetch("ended")?;
+        self.until_has(id, self.size / 8)?;
+        let bare_end = bare.map(Bare::end).transpose().map_err(failed("end a bare process"))?.map(us);
+        self.until_has(id, self.size / 4)?;
+        let processes = self.processes(spare);
+        let begun = Instant::now();
+        if cancel {
+            self.engine.cancel(id).map_err(refused)?;
+        }
+        self.engine.shutdown(PATIENCE).map_err(refused)?;
+        let left = |what: io::Error| Trouble::failed("look at what is left", &what);
+        let took = until("an end", || {
+            let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}")).exists();
+            let is_over = processes[1..].iter().all(gone)
+                && (!cancel || fs::read_dir(&self.args.dir).map_err(left)?.next().is_none());
+            Ok(is_over.then(|| us(begun.elapsed())))
+        })?;
+        let is_kept = |kept: u64| kept > 0 && fs::read_dir(&self.args.dir).is_ok_and(|dir| dir.count() > 0);
+        match self.until_final()? {
+            EventKind::Failed { failure, .. } if cancel && failure.code == tidegate_core::Code::Cancelled => {
+            }
+            EventKind::Stopped { kept } if !cancel && is_kept(kept) => {}
+            kind => return Err(ended(&kind)),
+        }
+        Ok(json!({ "shutdown_us": took, "floor_shutdown_us": bare_end }))
+    }
+
+    fn crash(&self, kills: u32) -> Result<Value, Trouble> {
+        let (mut idle, mut busy) = (Vec::new(), Vec::new());
+        for number in 0..kills {
+            idle.push(self.kill_idle()?);
+            busy.extend(self.kill_busy(&format!("killed-{number}"))?);
+        }
+        self.engine.shutdown(PATIENCE).map_err(refused)?;
+        Ok(json!({ "idle": idle, "busy": busy, "downloads": kills, "size": self.size }))
+    }
+
+    /// Kills the engine's process while nothing runs. Nobody is told of that but who asks which process it is.
+    fn kill_idle(&self) -> Result<Value, Trouble> {
+        self.spare()?;
+        let floor = self.bare_kill()?;
+        let (pid, pidfd) = self.victim()?;
+        let end = Instant::now() + PATIENCE;
+        pidfd_send_signal(&pidfd, Signal::KILL).map_err(|e| Trouble::failed("kill", &e.into()))?;
+        let killed = monotonic_ns();
+        // Who looks all the time would take from those that are to end what they need to end.
+        while let Err(rustix::io::Errno::INTR) = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None) {}
+        let gone = monotonic_ns();
+        let mut noticed = None;
+        let again = loop {
+            let process = self.engine.process();
+            if process != Some(pid) {
+                noticed.get_or_insert_with(monotonic_ns);
+                if process.is_some() {
+                    break monotonic_ns();
+                }
+            }
+            if Instant::now() > end {
+                return Err(Trouble::new("the end of the engine's process was not noticed"));
+            }
+            thread::yield_now();
+        };
+        Ok(json!({
+            "noticed_us": micros(noticed.unwrap_or(again), killed),
+            "handover_us": micros(again, gone),
+            "floor_us": floor,
+        }))
+    }
+
+    /// Kills the engine's process in the middle of a download; `None` if that was over too soon.
+    fn kill_busy(&self, name: &str) -> Result<Option<Value>, Trouble> {
+        self.spare()?;
+        let bare = self.bare()?;
+        let id = self.fetch(name)?;
+        self.until_has(id, self.size / 8)?;
+        let floor = bare.map(Bare::kill).transpose().map_err(failed("kill a bare process"))?.map(us);
+        self.until_has(id, self.size / 4)?;
+        let (_, pidfd) = self.victim()?;
+        let part = PartWatch::new(&self.args.dir)?;
+        let ready = AtomicBool::new(false);
+        let (killed, gone, noticed) = thread::scope(|scope| {
+            let death = thread::Builder::new().name("death".to_owned()).spawn_scoped(scope, || {
+                ready.store(true, Ordering::Release);
+                let waited = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
+                waited.map(|_| monotonic_ns())
+            });
+            let death = death.map_err(failed("start a thread"))?;
+            until("a thread", || Ok(ready.load(Ordering::Acquire).then_some(())))?;
+            pidfd_send_signal(&pidfd, Signal::KILL).map_err(|e| Trouble::failed("kill", &e.into()))?;
+            let killed = monotonic_ns();
+            let noticed = self.until_crash_is_told()?;
+            let gone = death.join().map_err(|_| Trouble::new("a thread of ours broke"))?;
+            Ok::<_, Trouble>((
+                killed,
+                gone.map_err(|e| Trouble::failed("wait for an end", &e.into()))?,
+                noticed,
+            ))
+        })?;
+        let Some(noticed) = noticed else {
+            self.check(name)?;
+            return Ok(None);
+        };
+        let resumed = part.next_write()?;
+        self.follow()?;
+        self.check(name)?;
+        Ok(Some(json!({
+            "noticed_us": micros(noticed, killed),
+            "gone_us": micros(gone, killed),
+            "resumed_us": resumed.map(|resumed| micros(resumed, killed)),
+            "floor_us": floor,
+        })))
+    }
+
+    fn bare_kill(&self) -> Result<Option<f64>, Trouble> {
+        let took = self.bare()?.map(Bare::kill).transpose();
+        Ok(took.map_err(failed("kill a bare process"))?.map(us))
+    }
+
+    fn victim(&self) -> Result<(u32, OwnedFd), Trouble> {
+        let process = self.engine.process().ok_or_else(|| Trouble::new("there is no engine's process"))?;
+        let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| Trouble::new("there is no such process"))?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| Trouble::failed("open", &e.into()))?;
+        Ok((process, pidfd))
+    }
+
+    /// When the download told that it goes on in another process; `None` if it was whole before.
+    fn until_crash_is_told(&self) -> Result<Option<u64>, Trouble> {
+        loop {
+            let event = self.engine.next_event(PATIENCE).map_err(refused)?;
+            let now = monotonic_ns();
+            match event.map(|event| event.kind) {
+                Some(EventKind::Notice { .. }) => return Ok(Some(now)),
+                Some(EventKind::Completed { .. }) => return Ok(None),
+                Some(kind) if kind.is_final() => return Err(ended(&kind)),
+                Some(_) => {}
+                None => return Err(Trouble::new("nothing was told of a crash")),
+            }
+        }
+    }
+}
+
+/// What was heard.
+#[derive(Debug, Default)]
+struct Answers {
+    round_trips: Vec<f64>,
+    events: Vec<f64>,
+    bare_round_trips: Vec<f64>,
+    bare_events: Vec<f64>,
+}
+
+impl Answers {
+    fn note(&mut self, (round_trip, one_way): (Duration, Duration)) {
+        self.bare_round_trips.push(us(round_trip));
+        self.bare_events.push(us(one_way));
+    }
+}
+
+/// How old a notice is that tells when it was told, in microseconds.
+fn age(message: &str, now: u64) -> Option<f64> {
+    Some(micros(now, message.parse().ok()?))
+}
+
+/// From one time to another, both in nanoseconds.
+fn micros(to: u64, from: u64) -> f64 {
+    to.saturating_sub(from) as f64 / 1000.0
+}
+
+fn ended(kind: &EventKind) -> Trouble {
+    match kind {
+        EventKind::Failed { failure, .. } => refused(Failure::clone(failure)),
+        kind => Trouble::new(format!("the download ended as it should not: {kind:?}")),
+    }
+}
+
+/// Sees writes to the part file.
+struct PartWatch(OwnedFd);
+
+impl PartWatch {
+    /// Of the only part in a folder.
+    fn new(dir: &Path) -> Result<Self, Trouble> {
+        let refuse = |e: rustix::io::Errno| Trouble::failed("watch the part file", &e.into());
+        let watch =
+            inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).map_err(refuse)?;
+        let entries = fs::read_dir(dir).map_err(failed("look for the part file"))?;
+        let is_part = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "part");
+        let part = entries.flatten().map(|entry| entry.path()).find(is_part);
+        let part = part.ok_or_else(|| Trouble::new("there is no part file"))?;
+        inotify::add_watch(&watch, &part, inotify::WatchFlags::MODIFY).map_err(refuse)?;
+        Ok(Self(watch))
+    }
+
+    /// When the next write is seen; `None` if there is none for a second: all was here. What was written before this
+    /// is called is not meant.
+    fn next_write(&self) -> Result<Option<u64>, Trouble> {
+        let mut buffer = [0; 4096];
+        while rustix::io::read(&self.0, &mut buffer).is_ok_and(|count| count > 0) {}
+        let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
+        loop {
+            match poll(&mut [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)], Some(&patience)) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) => return Ok(None),
+                Ok(_) => return Ok(Some(monotonic_ns())),
+                Err(error) => return Err(Trouble::failed("wait for a write", &error.into())),
+            }
+        }
+    }
+}
