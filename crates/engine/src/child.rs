@@ -76,7 +76,7 @@ pub(crate) fn is_wanted() -> bool {
 fn run(socket: OwnedFd, layers: Layers) -> ExitCode {
     crate::sys::have_one_heap();
     // The first time, the kernel's clock is looked for, by way of a file.
-    let _ = monotonic_ns();
+    let _ = crate::sys::monotonic_ns();
     let half = match tidegate_confine::begin(&ENGINE, layers) {
         Ok(half) => half,
         Err(error) => return fail(&format!("it could not be locked down: {error}")),
