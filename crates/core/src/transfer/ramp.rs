@@ -22,11 +22,11 @@ const SAMPLE: Duration = Duration::from_millis(90);
 /// An answer that takes longer comes from far away.
 const FAR: Duration = Duration::from_millis(50);
 
-/// Where less comes in a second, all connections that are allowed may come at once: 48 Mbit/s.
-const SLOW: f64 = 6.0 * 1024.0 * 1024.0;
+/// Where less comes in a second, all connections that are allowed may come at once: 32 Mbit/s.
+const SLOW: f64 = 4.0 * 1024.0 * 1024.0;
 
 /// How long connections deliver before they are looked at, or longer if they need that to come up to speed.
-const LOOK: Duration = Duration::from_millis(8);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The wait for a first answer holds a round trip for the connection too: so many waits are twice as many.
 const LOOK_AFTER: u32 = 3;

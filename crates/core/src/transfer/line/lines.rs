@@ -63,7 +63,7 @@ fn a_connection_in_three_that_crawls_is_replaced_before_it_costs_much() {
 }
 
 #[test]
-fn where_little_comes_all_connections_are_there_within_a_fiftieth_of_a_second() {
+fn where_little_comes_all_connections_are_there_within_a_few_hundredths_of_a_second() {
     holds(HONEST, 1.003, 8, 64 << 10);
     // A server that holds the rate fifty times a second.
     holds(Line { burst: Some(20), ..HONEST }, 1.004, 8, 128 << 10);
@@ -102,6 +102,8 @@ fn a_server_that_takes_two_connections_is_asked_for_more_once() {
     let two = Line { rate: |_| 4.0 * RATE, most: 2, ..HONEST };
     holds(two, 1.02, 4, 256 << 10);
     assert_eq!(worst(two).refused, 2);
+    // Also where it holds its rate fifty times a second.
+    assert_eq!(worst(Line { burst: Some(20), ..two }).refused, 2);
     // From afar all are asked for at once, and those that are accepted count however the answers fall.
     holds(Line { most: 2, rate: |_| 4.0 * RATE, ..DELAY }, 1.12, 8, 2 * MIB);
 }
