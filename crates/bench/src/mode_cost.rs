@@ -197,7 +197,7 @@ pub(crate) fn measure(plan: &Plan, common: &Common) -> Result<Report, Trouble> {
     Ok(report)
 }
 
-const NOTES: [&str; 5] = [
+const NOTES: [&str; 6] = [
     "floor: a process that does nothing but answer, as large as the engine's, in the same run; to start, the same \
      program until its first word. Many values of all runs are one row",
     "alone, asked: one download to itself, with progress asked for ten times a second; peak memory is of other runs, \
@@ -207,6 +207,8 @@ const NOTES: [&str; 5] = [
     "crash: from kill() returning until a program is told. Idle nobody is told but who asks for process(); busy it is \
      the notice of the download. Resume: until the part file is written to again. Handover: from the end of the \
      process, as the kernel tells it, until process() is another",
+    "shutdown: cancel is until the process is gone and the part file removed, which takes the kernel as long as the \
+     file is large; floor/removal_us is a file of as many bytes, removed and closed. Stop keeps the part",
     "fetched again: what clients' kernels acknowledged in downloads with a kill beyond those without, for each of the \
      connections: what waited in its sockets is in it",
 ];
@@ -248,6 +250,7 @@ impl Bench<'_> {
             if let Some((told, _)) = self.probe(way, &[word], true, true)? {
                 self.add(way, metric, &told["shutdown_us"]);
                 self.add(FLOOR, floor, &told["floor_shutdown_us"]);
+                self.add(FLOOR, "removal_us", &told["floor_removal_us"]);
             }
         }
         let kills = self.plan.kills_of(round);

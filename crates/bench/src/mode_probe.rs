@@ -13,7 +13,7 @@ use rustix::fs::inotify;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -243,10 +243,10 @@ impl<'a> App<'a> {
         }
     }
 
-    /// Waits until so much of a download is here.
-    fn until_has(&self, id: DownloadId, bytes: u64) -> Result<(), Trouble> {
+    /// Waits until so much of a download is here, and says how much is.
+    fn until_has(&self, id: DownloadId, bytes: u64) -> Result<u64, Trouble> {
         until("progress", || match self.engine.progress(id).map_err(refused)? {
-            Some(progress) => Ok((progress.have >= bytes).then_some(())),
+            Some(progress) => Ok((progress.have >= bytes).then_some(progress.have)),
             None => Err(Trouble::new("the download was over before its time: it needs a larger --mib")),
         })
     }
@@ -451,7 +451,7 @@ impl<'a> App<'a> {
         let id = self.fetch("ended")?;
         self.until_has(id, self.size / 8)?;
         let bare_end = bare.map(Bare::end).transpose().map_err(failed("end a bare process"))?.map(us);
-        self.until_has(id, self.size / 4)?;
+        let have = self.until_has(id, self.size / 4)?;
         let processes = self.processes(spare);
         let begun = Instant::now();
         if cancel {
@@ -472,7 +472,20 @@ impl<'a> App<'a> {
             EventKind::Stopped { kept } if !cancel && is_kept(kept) => {}
             kind => return Err(ended(&kind)),
         }
-        Ok(json!({ "shutdown_us": took, "floor_shutdown_us": bare_end }))
+        let removal = if cancel { Some(us(self.bare_removal(have)?)) } else { None };
+        Ok(json!({ "shutdown_us": took, "floor_shutdown_us": bare_end, "floor_removal_us": removal }))
+    }
+
+    /// How long it takes to remove a file of so many bytes and to close it, whoever had it.
+    fn bare_removal(&self, bytes: u64) -> Result<Duration, Trouble> {
+        let path = self.args.dir.join("bare");
+        let source = fs::File::open(&self.args.source).map_err(failed("read the source"))?;
+        let mut file = fs::File::create(&path).map_err(failed("write a file"))?;
+        io::copy(&mut source.take(bytes), &mut file).map_err(failed("write a file"))?;
+        let begun = Instant::now();
+        fs::remove_file(path).map_err(failed("remove a file"))?;
+        drop(file);
+        Ok(begun.elapsed())
     }
 
     fn crash(&self, kills: u32) -> Result<Value, Trouble> {

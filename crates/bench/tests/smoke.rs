@@ -231,6 +231,32 @@ fn fairness_is_told_of_what_the_server_saw() {
 }
 
 #[test]
+fn what_a_process_of_its_own_costs_stands_beside_a_bare_one() {
+    let object =
+        measured(&["mode-cost", "--tls", "--max", "start_us=1e12", "--require", "throughput_ratio=0"], 0);
+    for arm in ["in_process", "child"] {
+        assert!(median(&object, arm, "throughput_mibps") > 0.0);
+        assert!(median(&object, arm, "round_trip_busy_us") > 0.0);
+        assert!(median(&object, arm, "shutdown_stop_us") > 0.0);
+    }
+    for metric in ["start_us", "round_trip_spaced_us", "round_trip_busy_us", "event_busy_us", "crash_busy_us"]
+    {
+        assert!(
+            median(&object, "child", metric) > 0.0 && median(&object, "floor", metric) >= 0.0,
+            "{metric}"
+        );
+    }
+    // Another process goes on where one was killed, and does not begin again.
+    assert!(median(&object, "child", "resume_us") > 0.0);
+    assert!(median(&object, "child", "fetched_again_each_kib") < 2048.0);
+    assert!(median(&object, "child", "spare_pss_kib") > 0.0);
+    let words = ["boundary", "--max", "start_us=0", "--max", "never_measured=1"];
+    let object = measured(&words, 1);
+    assert!(median(&object, "engine", "start_us") > 0.0 && median(&object, "floor", "start_us") > 0.0);
+    assert_eq!(object["failures"].as_array().unwrap().len(), 2, "{object}");
+}
+
+#[test]
 fn a_line_is_held_to_its_ideal() {
     let words = [
         "line",

@@ -47,7 +47,7 @@ const LEAST_SPLICED: u64 = 64 << 10;
 
 /// After so many bytes in a row others of the thread have their turn. A server that is always ahead would else keep
 /// it to one connection for as long as the runtime allows, tens of MiB, and whoever ended that would wait for it.
-const TURN: u64 = BUFFER as u64;
+const TURN: u64 = 2 * BUFFER as u64;
 
 /// Output of a decoder, at most; a bound for bombs whose ratio stays below that of honest files.
 const MOST_DECODED: u64 = 1 << 40;
@@ -65,6 +65,8 @@ pub(crate) struct Cell {
     pub(crate) limited: AtomicBool,
     /// Its connection was opened for less than it may have now, and can never be as fast.
     pub(crate) outgrown: AtomicBool,
+    /// Nobody wants any more of it: it ends where it next waits.
+    pub(crate) over: AtomicBool,
 }
 
 impl Cell {
@@ -75,6 +77,7 @@ impl Cell {
             received: AtomicU64::new(0),
             limited: AtomicBool::new(false),
             outgrown: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         }
     }
 }
@@ -478,7 +481,7 @@ impl<'a> Writer<'a> {
                 Err(stop) => return Err(stop),
             }
             let received = self.job.cell.received.load(Ordering::Relaxed);
-            if received.saturating_sub(turn) >= TURN {
+            if received.saturating_sub(turn) >= TURN || self.job.cell.over.load(Ordering::Relaxed) {
                 turn = received;
                 tokio::task::yield_now().await;
             }
@@ -947,6 +950,11 @@ mod tests {
             let received = || cell.received.load(Ordering::Relaxed);
             let mut leftover = Vec::new();
             let mut taking = std::pin::pin!(writer.take_body(connection, &mut body, &mut leftover));
+            // Of what nobody wants any more nothing is taken.
+            cell.over.store(true, Ordering::Relaxed);
+            poll_fn(|cx| Poll::Ready(assert!(taking.as_mut().poll(cx).is_pending()))).await;
+            assert_eq!(received(), 0);
+            cell.over.store(false, Ordering::Relaxed);
             let end = poll_fn(|cx| {
                 let before = received();
                 let polled = taking.as_mut().poll(cx);

@@ -1,6 +1,7 @@
 //! What the parent says, with the descriptors that ride on it.
 
 use crate::protocol::{KindOf, Place, ProtocolError, ToChild};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::collections::VecDeque;
 use std::fmt;
@@ -59,6 +60,12 @@ impl Downlink {
     fn read(&mut self) -> Result<(), Broken> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        // Waited for here and not in `recvmsg`: whoever waits there is also woken by the parent's taking what was said
+        // to it, which holds up the parent for nothing.
+        match poll(&mut [PollFd::new(&*self.socket, PollFlags::IN)], None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Broken::Io(error.into())),
+        }
         let mut parts = [IoSliceMut::new(&mut self.buffer)];
         let received = match recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => received,

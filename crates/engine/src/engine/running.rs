@@ -277,6 +277,7 @@ impl Hot {
 impl Live {
     /// Ends the fetch. Where only the head was read, the connection may still be of use.
     pub(super) fn end(self) {
+        self.cell.over.store(true, Ordering::Relaxed);
         match self.verdict {
             Some(verdict) => {
                 let _ = verdict.send(Verdict::Drop);
