@@ -44,6 +44,7 @@ const TESTS: &alone::Tests = &[
     ("a_flood_of_events_ends_it_when_nobody_takes_them", says::events),
     ("a_flood_of_answers_to_nothing_makes_nothing_grow", says::answers),
     ("a_flood_of_names_to_look_up_is_bounded_and_tells_nothing_of_hosts_that_nobody_asked_for", says::names),
+    ("a_flood_of_hosts_that_it_met_tells_no_more_of_the_users_logins_than_a_few", says::hosts),
     ("descriptors_that_it_sends_are_not_taken", says::descriptors),
     ("a_spare_that_speaks_is_ended_and_nobody_notices", says::spare),
     ("a_name_that_leads_elsewhere_stays_in_the_folder", lies::dots),
