@@ -180,7 +180,8 @@ impl Download {
     async fn let_go(&self) {
         if !self.is_free.replace(true) {
             self.answer(FromCold::Over);
-            loop {
+            // Another process that has nothing of this download is not to hold up its end.
+            while self.is_in_other_hands() {
                 match self.hear().await {
                     Some(ToCold::Release { target, returned }) => self.take_back(target, returned),
                     Some(ToCold::Returned { doubts, have }) => self.comes_back(doubts, have),
@@ -194,6 +195,11 @@ impl Download {
             }
         }
         self.wait_for_fetches().await;
+    }
+
+    /// Whether anything of this download may be where it is fetched.
+    fn is_in_other_hands(&self) -> bool {
+        !self.control.is_across() || self.out.get() > 0 || self.pumped.borrow().is_some()
     }
 
     /// Waits until the part is here alone, as it must be before anything of it is decided.

@@ -62,12 +62,15 @@ fn a_frozen_disk_stops_only_what_is_on_it_and_is_not_taken_for_a_silent_server()
     let asked = || origin.requests().iter().filter(|request| request.target == "/frozen").count();
     let before = asked();
 
-    // The other disk's download from its beginning to its end, and far beyond the patience with silence.
+    let process = bench.engine.process();
+
+    // The other disk's download from its beginning to its end, and far beyond the patience with silence: that with a
+    // server's, and that with a process of the engine.
     let mut request = bench.request(&[&origin.url("/other")]);
     request.destination = bench.destination();
     let second = bench.start(request);
     let (mut answered, mut slowest, mut completed) = (0u32, Duration::ZERO, None);
-    while completed.is_none() || frozen_at.elapsed() < Duration::from_secs(6) {
+    while completed.is_none() || frozen_at.elapsed() < Duration::from_secs(8) {
         assert!(frozen_at.elapsed() < LONGEST, "{:?}", bench.engine.snapshot());
         let began = Instant::now();
         let snapshot = bench.engine.snapshot().unwrap();
@@ -87,6 +90,8 @@ fn a_frozen_disk_stops_only_what_is_on_it_and_is_not_taken_for_a_silent_server()
     println!("{answered} snapshots while the disk was frozen, the slowest in {slowest:?}");
     assert_eq!(other.first_difference_in(completed.unwrap()).unwrap(), None);
     assert_eq!(asked(), before, "it asked for more that it could not write");
+
+    assert_eq!(bench.engine.process(), process, "it was not taken for one that hangs");
 
     freezer.thaw();
     let outcome = bench.follow(id);

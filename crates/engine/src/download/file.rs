@@ -293,16 +293,20 @@ impl<'a> FileSide<'a> {
         let quick = self.is_quick(part.identity().length);
         let (id, control) = (self.download.id, self.download.control.clone());
         let come_back = move || {
-            if !part.is_written_by_nobody_else()? {
+            let failed = |error: std::io::Error| disk_failure("read the checkpoint of", &path, &error);
+            if part.is_written_by_nobody_else().map_err(failed)? != Some(true) {
                 control.end_child(
                     id,
                     "a file that it had returned could still be written to, or nobody can say whether",
                 );
+                // If it was not that process, what is here could be believed for no longer than a moment.
+                if part.is_written_by_nobody_else().map_err(failed)? == Some(false) {
+                    return Err(written_by_others(&path));
+                }
             }
-            part.come_back(doubts, have)
+            part.come_back(doubts, have).map_err(failed)
         };
-        let came = if quick { come_back() } else { aside(come_back).await };
-        came.map_err(|error| disk_failure("read the checkpoint of", &path, &error))
+        if quick { come_back() } else { aside(come_back).await }
     }
 
     pub(super) fn start(&self) {
@@ -680,6 +684,13 @@ impl<'a> FileSide<'a> {
         }
         aside(move || close(landing, (have, borrowed), ready, &found, outcome)).await
     }
+}
+
+/// Some other process can write into a part, and it is not the engine's.
+fn written_by_others(path: &Path) -> Failure {
+    let path = path.display();
+    let message = format!("another program has {path} open and may change it; close that, and resume");
+    Failure::new(Code::DiskError, message).with_remedy(Remedy::GiveUp)
 }
 
 /// As [`FileSide::close`], for a part of which so many bytes are here, and which may be another link's.

@@ -160,11 +160,11 @@ impl<D: Disk> PartFile<D> {
 }
 
 impl PartFile<OsDisk> {
-    /// Whether no other process can write into it. Where that cannot be found out: no.
+    /// Whether no other process can write into it; `None` where that cannot be found out.
     ///
     /// # Errors
     /// When the part cannot be opened once more, or another process has taken its lock meanwhile.
-    pub fn is_written_by_nobody_else(&self) -> io::Result<bool> {
-        Ok(self.disk.is_written_by_nobody_else()? == Some(true))
+    pub fn is_written_by_nobody_else(&self) -> io::Result<Option<bool>> {
+        self.disk.is_written_by_nobody_else()
     }
 }

@@ -128,7 +128,8 @@ impl Watch {
                     *since += passed;
                 }
                 let until = *since + TO_START;
-                if now >= until { Act::Kill } else { Act::Wait(Some(until)) }
+                // Often enough to know that this process itself runs.
+                if now >= until { Act::Kill } else { Act::Wait(Some(until.min(now + PING_EVERY))) }
             }
             State::Running { ping, .. } => match ping {
                 Ping::Answered(_) if !used => Act::Wait(None),
@@ -150,7 +151,7 @@ impl Watch {
                         self.asked = now;
                         return Act::Ping;
                     }
-                    // Often enough to know that this process itself runs.
+                    // As above.
                     Act::Wait(Some(now + PING_EVERY.min(PATIENCE - *waited)))
                 }
             },
@@ -258,8 +259,8 @@ mod tests {
         watch.started(now);
         let mut at = now;
         while at < now + TO_START {
-            assert!(matches!(watch.look(true, at), Act::Wait(_)));
-            at += seconds(1);
+            let Act::Wait(Some(until)) = watch.look(true, at) else { panic!("{:?}", at - now) };
+            at = until;
         }
         assert_eq!(watch.look(true, at), Act::Kill);
     }
