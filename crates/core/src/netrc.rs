@@ -88,6 +88,12 @@ impl Netrc {
         Self { entries }
     }
 
+    /// What stands under the very name of a host.
+    #[must_use]
+    pub fn of_very_host(&self, host: &str) -> Self {
+        Self { entries: self.lookup_exact(host).into_iter().cloned().collect() }
+    }
+
     /// Takes what another has in addition.
     pub fn extend(&mut self, other: Self) {
         for entry in other.entries {
@@ -428,6 +434,8 @@ mod tests {
             assert_eq!(some.lookup(host), whole.lookup(host), "{host}");
             assert_eq!(some.lookup_exact(host), whole.lookup_exact(host), "{host}");
         }
+        assert_eq!(whole.of_very_host("c.example").entries(), []);
+        assert_eq!(whole.of_very_host("b.example").entries().len(), 1);
         let passwords: Vec<_> = some.entries().iter().filter_map(Entry::password).collect();
         assert_eq!(passwords, ["3", "1", "2", "6"]);
     }

@@ -151,33 +151,42 @@ impl OsDisk {
         Ok((part, checkpoint))
     }
 
-    /// Whether nobody else can write into the part by a descriptor, in any process. To be asked when nothing else
-    /// is done with the part here. `None` where that cannot be found out.
+    /// Whether nobody else can write into the part or its checkpoint by a descriptor, in any process. To be asked when
+    /// nothing else is done with them here. `None` where that cannot be found out.
     ///
     /// # Errors
-    /// When the part cannot be opened once more, or another process has taken its lock meanwhile.
+    /// When one cannot be opened once more, or another process has taken the part's lock meanwhile.
     pub fn is_written_by_nobody_else(&self) -> io::Result<Option<bool>> {
-        match sys::is_open_without(Others::Nobody, &self.part) {
-            // Somebody may only read: whoever indexes files, looks for viruses, or plays what is here so far.
-            Some(false) => self.has_no_other_writers(),
-            known => Ok(known),
+        // Whoever can still write into the map can say of bytes that they are another file's, or whole.
+        for file in [Some(&self.part), self.checkpoint.get()].into_iter().flatten() {
+            let alone = match sys::is_open_without(Others::Nobody, file) {
+                // Somebody may only read: whoever indexes files, looks for viruses, or plays what is here so far.
+                Some(false) => self.has_no_other_writers(file)?,
+                known => known,
+            };
+            if alone != Some(true) {
+                return Ok(alone);
+            }
         }
+        Ok(Some(true))
     }
 
-    fn has_no_other_writers(&self) -> io::Result<Option<bool>> {
+    fn has_no_other_writers(&self, file: &File) -> io::Result<Option<bool>> {
         let Some(names) = &self.names else { return Ok(None) };
+        let name = if std::ptr::eq(file, &self.part) { &names.part } else { &names.checkpoint };
         let lock = || match rustix::fs::flock(&self.part, FlockOperation::NonBlockingLockExclusive) {
+            // A checkpoint has no lock, and whoever has the part's has it.
             Err(error @ rustix::io::Errno::WOULDBLOCK) => Err(io::Error::from(error)),
             _ => Ok(()),
         };
         // Our own writing would count too. The lock goes with it, and is taken again.
-        let reader = names.open(&names.part, OFlags::RDONLY, &self.part)?;
-        sys::reopen_as(self.part.as_fd(), reader.as_fd())?;
+        let reader = names.open(name, OFlags::RDONLY, file)?;
+        sys::reopen_as(file.as_fd(), reader.as_fd())?;
         drop(reader);
         lock()?;
-        let without = sys::is_open_without(Others::NoWriters, &self.part);
-        let writer = names.open(&names.part, OFlags::RDWR, &self.part)?;
-        sys::reopen_as(self.part.as_fd(), writer.as_fd())?;
+        let without = sys::is_open_without(Others::NoWriters, file);
+        let writer = names.open(name, OFlags::RDWR, file)?;
+        sys::reopen_as(file.as_fd(), writer.as_fd())?;
         drop(writer);
         lock()?;
         Ok(without)
@@ -384,6 +393,22 @@ mod tests {
         assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(false));
         drop(kept);
         assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(true));
+    }
+
+    #[test]
+    fn whoever_can_still_write_into_the_map_is_found_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = open(dir.path());
+        disk.create_checkpoint().unwrap();
+        let (part, map) = disk.reopen().unwrap();
+        drop(part);
+        assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(false));
+        drop(map);
+        assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(true));
+        let reader = File::open(dir.path().join("f.part.tide")).unwrap();
+        assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(true));
+        drop(reader);
+        assert_eq!(disk.write_at(Target::Checkpoint, 0, b"map").unwrap(), 3);
     }
 
     #[test]

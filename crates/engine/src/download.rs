@@ -43,6 +43,9 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
+/// What is heard while something else is waited for, at most.
+const MOST_UNHEARD: usize = 256;
+
 /// How often somebody is asked for what one download lacks.
 const MOST_ASKED: u32 = 5;
 
@@ -211,9 +214,9 @@ impl Download {
                 Some(ToCold::Returned { doubts, have }) => self.comes_back(doubts, have),
                 Some(crashed @ ToCold::Crashed { .. }) => {
                     self.lose_all();
-                    unheard.push_back(crashed);
+                    stash(&mut unheard, crashed);
                 }
-                Some(message) => unheard.push_back(message),
+                Some(message) => stash(&mut unheard, message),
                 None => break,
             }
         }
@@ -234,7 +237,7 @@ impl Download {
                 match self.from_control.borrow_mut().poll_recv(cx) {
                     Poll::Ready(Some(ToCold::End) | None) => return Poll::Ready(Some(Wish::End)),
                     Poll::Ready(Some(ToCold::Cancel)) => return Poll::Ready(Some(Wish::Cancel)),
-                    Poll::Ready(Some(message)) => unheard.push_back(message),
+                    Poll::Ready(Some(message)) => stash(&mut unheard, message),
                     Poll::Pending => return pumped.as_mut().poll(cx).map(|()| None),
                 }
             }
@@ -573,7 +576,7 @@ impl Download {
                     }
                     Poll::Ready(None) => return Poll::Ready(Err(ToCold::End)),
                     Poll::Ready(Some(ToCold::Crashed { .. })) => {}
-                    Poll::Ready(Some(message)) => unheard.push_back(message),
+                    Poll::Ready(Some(message)) => stash(&mut unheard, message),
                     Poll::Pending => return wanted.as_mut().poll(cx).map(Ok),
                 }
             }
@@ -712,6 +715,15 @@ impl Download {
                 Err(_) => return Wish::Save,
             }
         }
+    }
+}
+
+/// Keeps something that is heard at the wrong time; of what only tells, and of what no honest side says so much of, no
+/// more than fits.
+fn stash(unheard: &mut VecDeque<ToCold>, message: ToCold) {
+    let most = if matches!(message, ToCold::Tell(_)) { MOST_UNHEARD / 4 } else { MOST_UNHEARD };
+    if unheard.len() < most {
+        unheard.push_back(message);
     }
 }
 

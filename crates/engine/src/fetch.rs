@@ -952,7 +952,8 @@ mod tests {
             let mut taking = std::pin::pin!(writer.take_body(connection, &mut body, &mut leftover));
             // Of what nobody wants any more nothing is taken.
             cell.over.store(true, Ordering::Relaxed);
-            poll_fn(|cx| Poll::Ready(assert!(taking.as_mut().poll(cx).is_pending()))).await;
+            let pending = poll_fn(|cx| Poll::Ready(taking.as_mut().poll(cx).is_pending())).await;
+            assert!(pending);
             assert_eq!(received(), 0);
             cell.over.store(false, Ordering::Relaxed);
             let end = poll_fn(|cx| {

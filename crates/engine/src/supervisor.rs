@@ -34,7 +34,7 @@ use tidegate_confine::spawn::Program;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::{EventKind, Phase, Progress, Snapshot};
 use tidegate_core::netrc::Netrc;
-use tidegate_core::request::Destination;
+use tidegate_core::request::{Destination, NamedBy};
 use tidegate_core::{Code, DownloadId, Failure, Request, SpanSet};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
@@ -271,12 +271,12 @@ impl Supervisor {
     }
 
     /// Ends the process that has or had the part of a download, for this reason, and waits until it is gone.
-    pub(crate) fn end_child(&self, id: DownloadId, why: &'static str) {
+    pub(crate) fn end_child(&self, id: DownloadId, why: &'static str) -> bool {
         let link = self.lock().downloads.get(&id).and_then(|entry| entry.lent_to.clone());
-        if let Some(link) = link {
+        link.is_some_and(|link| {
             link.end(why);
-            link.wait_until_gone(None);
-        }
+            link.wait_until_gone(None)
+        })
     }
 
     /// Waits until no other download runs that may be what ends the process.
@@ -307,8 +307,13 @@ impl Supervisor {
         let link = state.link.clone();
         let Some(entry) = state.downloads.get_mut(&id) else { return };
         if !entry.was_asked && !matches!(input, FromCold::Over | FromCold::Gone) {
-            // The process that had asked is gone, and what was lent with this never left: the cold side has yet to
-            // hear of the end.
+            // The process that had asked is gone, and what was lent with this never left.
+            if matches!(
+                input,
+                FromCold::Prepared { target: Some(_) } | FromCold::Verified { target: Some(_), .. }
+            ) {
+                entry.push(ToCold::Returned { doubts: 0, have: SpanSet::new() });
+            }
             return;
         }
         match input {
@@ -349,7 +354,7 @@ impl Supervisor {
         for mirror in request.mirrors() {
             let host = mirror.url().host_str().unwrap_or_default();
             if !state.met.contains(&comparable(host)) {
-                let message = self.introduction(&mut state, host);
+                let message = self.introduction(&mut state, host, mirror.named_by());
                 let link = state.link.clone();
                 drop(state);
                 if let Some(link) = link {
@@ -361,11 +366,16 @@ impl Supervisor {
         state
     }
 
-    fn introduction(&self, state: &mut State, host: &str) -> ToChild {
+    /// What the user keeps for a host: for one that the user named all of it, for another only what stands under its
+    /// very name.
+    fn introduction(&self, state: &mut State, host: &str, by: NamedBy) -> ToChild {
         // What it was told for another host it may have changed since.
         let cookies = state.cookies.of_host(host, state.met.iter().map(String::as_str));
         state.met.insert(comparable(host));
-        let netrc = self.netrc.as_ref().map(|netrc| netrc.of_host(host));
+        let netrc = self.netrc.as_ref().map(|netrc| match by {
+            NamedBy::User => netrc.of_host(host),
+            NamedBy::Document => netrc.of_very_host(host),
+        });
         ToChild::Introduced { host: host.to_owned(), cookies, netrc }
     }
 

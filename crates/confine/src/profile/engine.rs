@@ -118,7 +118,7 @@ static CALLS: &[Call] = &[
         SYS_fcntl,
         &[
             &[Is(1, libc::F_GETFL as u32)],
-            &[Is(1, libc::F_SETFL as u32)],
+            &[Is(1, libc::F_SETFL as u32), Masked(2, libc::O_DIRECT as u32, 0)],
             &[Is(1, libc::F_GETFD as u32)],
             &[Is(1, libc::F_SETFD as u32)],
             &[Is(1, libc::F_DUPFD_CLOEXEC as u32)],
@@ -198,7 +198,14 @@ static CALLS: &[Call] = &[
     call!(SYS_sched_getaffinity, "on how many processors it runs"),
     // Memory: never code.
     call!(SYS_brk, "the heap grows and shrinks"),
-    call!(SYS_mmap, NO_CODE, "the heap grows; nothing that is written is ever run"),
+    call!(
+        SYS_mmap,
+        &[&[
+            Masked(2, libc::PROT_EXEC as u32, 0),
+            Masked(3, (libc::MAP_ANONYMOUS | libc::MAP_SHARED) as u32, libc::MAP_ANONYMOUS as u32),
+        ]],
+        "the heap grows; nothing that is written is ever run, and no file is written by way of memory"
+    ),
     call!(SYS_mprotect, NO_CODE, "the heap grows; nothing that was written is ever run"),
     call!(SYS_munmap, "the heap shrinks, threads end"),
     call!(SYS_mremap, "large buffers grow; what they may do stays"),

@@ -295,10 +295,10 @@ impl<'a> FileSide<'a> {
         let come_back = move || {
             let failed = |error: std::io::Error| disk_failure("read the checkpoint of", &path, &error);
             if part.is_written_by_nobody_else().map_err(failed)? != Some(true) {
-                control.end_child(
-                    id,
-                    "a file that it had returned could still be written to, or nobody can say whether",
-                );
+                let why = "a file that it had returned could still be written to, or nobody can say whether";
+                if !control.end_child(id, why) {
+                    return Err(written_by_others(&path));
+                }
                 // If it was not that process, what is here could be believed for no longer than a moment.
                 if part.is_written_by_nobody_else().map_err(failed)? == Some(false) {
                     return Err(written_by_others(&path));
@@ -485,6 +485,15 @@ impl<'a> FileSide<'a> {
         self.recall().await?;
         let request = &self.download.request;
         let length = identity.length.unwrap_or_else(|| self.have());
+        // None of this can be so unless somebody has taken the engine's process over.
+        let pieces = |pieces: &Pieces| length.div_ceil(pieces.length) == pieces.digests.len() as u64;
+        let is_as_asked =
+            request.length.is_none_or(|told| told == length) && request.pieces.as_ref().is_none_or(pieces);
+        if !self.ready || self.is_borrowed() || !is_as_asked {
+            let message = format!("{length} bytes are said to be all of a file of which that cannot be true");
+            return Err(Failure::new(Code::EngineProtocol, message).with_remedy(Remedy::GiveUp).into());
+        }
+        self.download.check_size(Some(length))?;
         let mut digests = request.digests.clone();
         digests.extend(server.into_iter().filter(|d| !request.digests.contains(d)));
         let quick = self.is_quick(Some(length));

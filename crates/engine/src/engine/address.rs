@@ -51,10 +51,11 @@ impl ToControl {
         }
     }
 
-    /// Ends the other process that had the part of this download, and waits until it is gone.
-    pub(crate) fn end_child(&self, id: DownloadId, why: &'static str) {
-        if let Self::Across(supervisor) = self {
-            supervisor.end_child(id, why);
+    /// Ends the other process that had the part of this download, and waits until it is gone. Tells whether it is.
+    pub(crate) fn end_child(&self, id: DownloadId, why: &'static str) -> bool {
+        match self {
+            Self::Here(..) => true,
+            Self::Across(supervisor) => supervisor.end_child(id, why),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::{Cold, FromChild, Place, Resolution, Saved, ToChild};
 use crate::part_file::State;
-use tidegate_core::message::{EventKind, Phase, Progress};
+use tidegate_core::message::{EventKind, Phase, Progress, Proof};
 use tidegate_core::request::Destination;
 use tidegate_core::transfer::{Found, Preparation, Verified};
 use tidegate_core::written::{MAX_LISTED, MAX_URL};
@@ -81,7 +81,12 @@ fn cold(message: &Cold) -> Check {
             is_step(*doubts)?;
             is_identity(identity)
         }
-        Cold::Verify { identity, digests, proof: _, received } => {
+        Cold::Verify { identity, digests, proof, received } => {
+            // That is for the cold side to find.
+            hold(
+                !matches!(proof, Proof::Digest | Proof::Untouched),
+                "a proof that only a cold side can have",
+            )?;
             is_identity(identity)?;
             is_size(*received)?;
             hold(digests.len() <= MOST_DIGESTS, "too many digests")

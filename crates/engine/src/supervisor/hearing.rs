@@ -1,14 +1,15 @@
 //! What a process says, and what becomes of it.
 
 use super::watcher::{Reader, Violation};
-use super::{Call, Supervisor, comparable};
+use super::{Call, Leaving, Supervisor, comparable};
 use crate::config::Isolation;
 use crate::engine::ToCold;
 use crate::protocol::{Cold, FromChild, KindOf, Resolution, ToChild, VERSION};
 use std::sync::Arc;
-use tidegate_core::DownloadId;
 use tidegate_core::cookies::CookieJar;
 use tidegate_core::message::Snapshot;
+use tidegate_core::request::NamedBy;
+use tidegate_core::{Code, DownloadId};
 
 impl Supervisor {
     /// Whether the process has answered since this was asked last.
@@ -87,7 +88,7 @@ impl Supervisor {
                 let known = state.met.contains(&comparable(&host));
                 let message = if known || state.strangers_left > 0 {
                     state.strangers_left -= usize::from(!known);
-                    self.introduction(&mut state, &host)
+                    self.introduction(&mut state, &host, NamedBy::Document)
                 } else {
                     // It may ask there without anything of the user's, if it needs no name for that.
                     ToChild::Introduced { host, cookies: CookieJar::new(), netrc: None }
@@ -123,12 +124,22 @@ impl Supervisor {
 
     fn pass_on(&self, id: DownloadId, message: Cold) -> Result<(), Violation> {
         let mut state = self.lock();
-        let newest = state.newest;
+        let (newest, ending) = (state.newest, state.ending);
         let Some(entry) = state.downloads.get_mut(&id) else {
             // It has ended meanwhile; or never was.
             return if id <= newest { Ok(()) } else { Err(Violation(format!("there is no download {id}"))) };
         };
         entry.was_asked |= matches!(message, Cold::Turn(_));
+        // How a download is to go is said here and nowhere else; the process only hands that on.
+        let told = match &message {
+            Cold::Cancel => matches!(entry.leaving, Some(Leaving::Cancel)),
+            Cold::End => ending || entry.leaving.is_some(),
+            Cold::GiveUp(failure) => failure.code != Code::Cancelled,
+            _ => true,
+        };
+        if !told {
+            return Err(Violation(format!("it ends download {id}, which nobody asked for")));
+        }
         let message = match message {
             Cold::Tell(kind) => ToCold::Tell(kind),
             Cold::Turn(turn) => ToCold::Turn(turn),

@@ -213,8 +213,9 @@ impl Watcher {
                 continue;
             };
             if let ToChild::Start { request, .. } = &begins {
-                for host in request.mirrors().iter().filter_map(|mirror| mirror.url().host_str()) {
-                    let introduction = self.supervisor.introduction(&mut state, host);
+                for mirror in request.mirrors() {
+                    let host = mirror.url().host_str().unwrap_or_default();
+                    let introduction = self.supervisor.introduction(&mut state, host, mirror.named_by());
                     link.send(&introduction, &[]);
                 }
             }
