@@ -36,7 +36,7 @@ pub(crate) fn run(tests: &Tests) -> ExitCode {
         words.iter().filter(|word| !word.starts_with('-') && !is_value(word)).collect();
     let chosen = |name: &str| {
         let fits = |filter: &&String| if has("--exact") { name == *filter } else { name.contains(*filter) };
-        !has("--ignored") && (filters.is_empty() || filters.iter().any(|filter| fits(filter)))
+        !has("--ignored") && (filters.is_empty() || filters.iter().any(fits))
     };
     let chosen = tests.iter().filter(|(name, _)| chosen(name));
     if has("--list") {

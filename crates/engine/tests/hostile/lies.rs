@@ -173,6 +173,7 @@ pub(crate) fn keeps() {
 // ---- a writer that is not the process ----------------------------------------------------------------
 
 /// Starts another process that has the file.
+#[allow(clippy::zombie_processes, reason = "it outlives this process")]
 fn pass_on(lent: &Lent) {
     Command::new("/proc/self/exe")
         .arg("holds")
