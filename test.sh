@@ -118,7 +118,7 @@ as_ordinary_user() {
         local together=()
         case "${binary##*/}" in
             # These look at all threads of their process, so one test runs at a time.
-            churn-* | endings-* | orders-*) together=(--test-threads=1) ;;
+            churn-* | child-* | endings-* | orders-*) together=(--test-threads=1) ;;
         esac
         if ! nobody test -x "$binary"; then
             note "left out, since an ordinary user cannot reach it: $binary"
@@ -145,6 +145,28 @@ tests() {
     fi
 }
 
+# What is promised is the same wherever the engine runs: the tests of its crate have it on threads of theirs, and here
+# in a process of its own. Left out are those that start no engine, or say themselves where it is to run.
+engine_in_a_process() {
+    local others='^(attacks|child|hostile|landing|recorded_disk|write_allocations)$'
+    if cargo nextest --version >/dev/null 2>&1; then
+        TIDEGATE_TEST_CHILD=1 cargo nextest run --package tidegate-engine --locked \
+            -E "kind(test) - binary(/$others/)" --status-level slow --final-status-level slow
+    else
+        TIDEGATE_TEST_CHILD=1 cargo test --package tidegate-engine --locked --tests
+    fi
+}
+
+# And the other way round: the program has it in a process of its own unless it is told otherwise.
+program_in_one_process() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        TIDEGATE_ENGINE=in-process cargo nextest run --package tidegate --locked \
+            -E 'binary(server_cases)' --status-level slow --final-status-level slow
+    else
+        TIDEGATE_ENGINE=in-process cargo test --package tidegate --locked --test server_cases
+    fi
+}
+
 began=$SECONDS
 step "tools" tools
 step "format" cargo fmt --all --check
@@ -163,4 +185,6 @@ if [ "$quick" = no ]; then
     step "tests as an ordinary user" as_ordinary_user
 fi
 step "tests" tests
+step "the engine's tests with the engine in a process of its own" engine_in_a_process
+step "the program's cases with the engine in the same process" program_in_one_process
 printf '==> all is well after %d s\n' $((SECONDS - began))

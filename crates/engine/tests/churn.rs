@@ -21,7 +21,7 @@ use tidegate_core::dice::Dice;
 use tidegate_core::message::EventKind;
 use tidegate_core::request::{Destination, Mirror, Request, Sync};
 use tidegate_core::{Code, DownloadId};
-use tidegate_engine::{Config, Engine, EngineHandle};
+use tidegate_engine::{Config, EngineHandle};
 use tidegate_testkit::{Body, Origin, Rate, Resource};
 
 /// Downloads in all, unless `TIDEGATE_CHURN` says another number.
@@ -143,7 +143,7 @@ impl Churn<'_> {
 
     /// The life of one engine: random orders, and then dropped with whatever is under way.
     fn one_engine(&mut self, downloads: u64) {
-        let engine = Engine::start(Config { seed: Some(self.dice.next_u64()), ..Config::default() }).unwrap();
+        let engine = common::start(Config { seed: Some(self.dice.next_u64()), ..Config::default() });
         let until = self.started + downloads;
         while self.started < until {
             if self.running.len() < AT_A_TIME {
@@ -184,7 +184,7 @@ impl Churn<'_> {
 
     /// What engines left behind is brought to its end by another.
     fn finish(&mut self) {
-        let engine = Engine::start(Config::default()).unwrap();
+        let engine = common::start(Config::default());
         let until = Instant::now() + LONGEST;
         for (name, file) in std::mem::take(&mut self.left) {
             self.start(&engine, name, file);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidegate_core::message::EventKind;
 use tidegate_core::{Code, DownloadId};
-use tidegate_engine::{Config, Engine};
+use tidegate_engine::Config;
 use tidegate_testkit::{Body, Origin, Rate, Resource};
 
 const MIB: u64 = 1 << 20;
@@ -38,7 +38,7 @@ fn begun(seed: u64) -> (Body, Origin, Bench, DownloadId) {
 
 /// Another engine goes on in the same folder, and fetches not much more than the rest.
 fn goes_on(body: &Body, origin: &Origin, folder: TempDir) {
-    let bench = Bench { engine: Engine::start(Config::default()).unwrap(), folder };
+    let bench = Bench { engine: common::start(Config::default()), folder };
     assert_eq!(bench.names(), ["f.part", "f.part.tide"]);
     let outcome = bench.get(bench.request(&[&origin.url("/f")]));
     assert_eq!(body.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");

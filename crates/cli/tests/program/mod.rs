@@ -18,8 +18,12 @@ pub(crate) fn command(folder: &Path, words: &[&str]) -> Command {
         .args(words)
         .current_dir(folder)
         .env_clear()
-        // Which way bodies go to the disk may be chosen for a whole run of the tests.
-        .envs(std::env::var_os("TIDEGATE_BUFFERED").map(|value| ("TIDEGATE_BUFFERED", value)))
+        // Which way bodies go to the disk, and where the engine runs, may be chosen for a whole run of the tests.
+        .envs(
+            ["TIDEGATE_BUFFERED", "TIDEGATE_ENGINE"]
+                .into_iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        )
         .env("HOME", folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -140,8 +140,12 @@ impl Place {
             .args(words)
             .current_dir(self.folder())
             .env_clear()
-            // Which way bodies go to the disk may be chosen for a whole run of the tests.
-            .envs(std::env::var_os("TIDEGATE_BUFFERED").map(|value| ("TIDEGATE_BUFFERED", value)))
+            // Which way bodies go to the disk, and where the engine runs, may be chosen for a whole run of the tests.
+            .envs(
+                ["TIDEGATE_BUFFERED", "TIDEGATE_ENGINE"]
+                    .into_iter()
+                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
+            )
             .env("HOME", self.root.path().join("aside"));
         command
     }

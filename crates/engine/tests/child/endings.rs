@@ -50,14 +50,14 @@ const ORDERS: [Order; 3] = [Order::Told, Order::Killed, Order::Still];
 
 #[test]
 fn a_download_that_is_stopped_while_the_process_ends_stays_stopped_and_keeps_what_it_has() {
-    for order in ORDERS.into_iter().cycle().take(9) {
-        let body = Body::random(1, 12 * MIB);
+    for order in ORDERS.into_iter().cycle().take(6) {
+        let body = Body::random(1, 8 * MIB);
         let resource = Resource::new(body.clone()).rate(Rate::mib(8));
         let origin = Origin::builder().resource("/f", resource).start().unwrap();
         let bench = bench();
         let request = bench.request(&[&origin.url("/f")]);
         let id = bench.start(request.clone());
-        assert!(origin.wait_until(LONGEST, |c| c.body_bytes > 4 * MIB));
+        assert!(origin.wait_until(LONGEST, |c| c.body_bytes > 3 * MIB));
         end_while(&bench, order, |bench| bench.engine.stop(id).unwrap());
         let outcome = bench.follow(id);
         let EventKind::Stopped { kept } = outcome.last else { panic!("{order:?}: {outcome:?}") };
@@ -78,12 +78,12 @@ fn a_download_that_is_stopped_while_the_process_ends_stays_stopped_and_keeps_wha
 
 #[test]
 fn a_download_that_is_cancelled_while_the_process_ends_leaves_nothing() {
-    for order in ORDERS.into_iter().cycle().take(9) {
-        let resource = Resource::new(Body::random(1, 12 * MIB)).rate(Rate::mib(8));
+    for order in ORDERS.into_iter().cycle().take(6) {
+        let resource = Resource::new(Body::random(1, 8 * MIB)).rate(Rate::mib(8));
         let origin = Origin::builder().resource("/f", resource).start().unwrap();
         let bench = bench();
         let id = bench.start(bench.request(&[&origin.url("/f")]));
-        assert!(origin.wait_until(LONGEST, |c| c.body_bytes > 4 * MIB));
+        assert!(origin.wait_until(LONGEST, |c| c.body_bytes > 3 * MIB));
         end_while(&bench, order, |bench| bench.engine.cancel(id).unwrap());
         let outcome = bench.follow(id);
         assert_eq!(outcome.code(), Some(Code::Cancelled), "{order:?}: {outcome:?}");
@@ -94,13 +94,13 @@ fn a_download_that_is_cancelled_while_the_process_ends_leaves_nothing() {
 #[test]
 fn an_engine_that_ends_while_the_process_does_has_saved_what_was_there() {
     for order in ORDERS.into_iter().cycle().take(6) {
-        let body = Body::random(1, 12 * MIB);
+        let body = Body::random(1, 8 * MIB);
         let resource = Resource::new(body.clone()).rate(Rate::mib(8));
         let origin = Origin::builder().resource("/f", resource).start().unwrap();
         let one = bench();
         let request = one.request(&[&origin.url("/f")]);
         let id = one.start(request.clone());
-        assert!(origin.wait_until(LONGEST, |c| c.body_bytes > 4 * MIB));
+        assert!(origin.wait_until(LONGEST, |c| c.body_bytes > 3 * MIB));
         end_while(&one, order, |bench| bench.engine.shutdown(LONGEST).unwrap());
         let outcome = one.follow(id);
         let EventKind::Stopped { kept } = outcome.last else { panic!("{order:?}: {outcome:?}") };

@@ -13,13 +13,21 @@ use tidegate_engine::{Config, Engine, EngineHandle, Mode};
 /// A download that takes longer than this hangs.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60);
 
-/// With this variable every engine of these tests runs in a process of its own.
+/// With this variable every engine of these tests runs in a process of its own: `test.sh` has both.
 const IN_A_CHILD: &str = "TIDEGATE_TEST_CHILD";
 
 /// The program of the example, which can be an engine's process.
 pub(crate) fn embed() -> PathBuf {
     let here = std::env::current_exe().unwrap();
     here.parent().and_then(Path::parent).unwrap().join("examples/embed")
+}
+
+/// An engine, which is where this run of the tests has its engines. (The test that asks for a child has one.)
+pub(crate) fn start(mut config: Config) -> EngineHandle {
+    if std::env::var_os(IN_A_CHILD).is_some() && config.mode == Mode::InProcess {
+        config.mode = Mode::Child { program: Some(embed()), whole: false };
+    }
+    Engine::start(config).unwrap()
 }
 
 /// An engine and a folder of its own.
@@ -56,11 +64,8 @@ impl Bench {
         Self::with(Config { seed: Some(1), ..Config::default() })
     }
 
-    pub(crate) fn with(mut config: Config) -> Self {
-        if std::env::var_os(IN_A_CHILD).is_some() {
-            config.mode = Mode::Child { program: Some(embed()), whole: false };
-        }
-        Self { engine: Engine::start(config).unwrap(), folder: tempfile::tempdir().unwrap() }
+    pub(crate) fn with(config: Config) -> Self {
+        Self { engine: start(config), folder: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn destination(&self) -> Destination {
