@@ -54,6 +54,10 @@ impl Pacing {
     /// # Errors
     /// When the kernel cannot hold writes, or the program cannot be started.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<(Instant, Child)> {
+        if !rustix::process::geteuid().is_root() {
+            // Where the descriptors of a process lead that cannot be looked into, only root is told.
+            command.env("TIDEGATE_ENGINE", "in-process");
+        }
         // Started here, since threads too are under the filter of the thread that starts them: it would wait
         // for itself, and never see that everybody else has gone.
         let (hand_over, handed) = std::sync::mpsc::sync_channel::<OwnedFd>(1);
