@@ -26,7 +26,7 @@
 mod alone;
 mod attack;
 mod field;
-#[path = "../common/old_kernel.rs"]
+#[path = "../common/sys/old_kernel.rs"]
 mod old_kernel;
 #[path = "../child/processes.rs"]
 mod processes;

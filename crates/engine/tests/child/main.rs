@@ -13,7 +13,7 @@ mod common;
 #[path = "../mounts/mod.rs"]
 mod mounts;
 
-#[path = "../common/old_kernel.rs"]
+#[path = "../common/sys/old_kernel.rs"]
 mod old_kernel;
 
 mod endings;
