@@ -372,6 +372,9 @@ pub(crate) struct ModeArgs {
     /// Folder to fetch into [default: /dev/shm, where that is in memory, else the one for temporary files]
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
+    /// Before each run wait until others leave the processors alone, for a minute at most
+    #[arg(long)]
+    pub(crate) calm: bool,
     /// Hold the child to every bar that docs/performance.md has for it
     #[arg(long)]
     pub(crate) bars: bool,

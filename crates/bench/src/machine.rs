@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use std::fs;
+use std::time::{Duration, Instant};
 
 fn first_line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
@@ -20,6 +21,31 @@ fn processor() -> String {
 /// How many tasks ran or wanted to, on average over the last minute.
 fn load() -> f64 {
     first_line("/proc/loadavg").split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// How much time all processors had so far, and how much of it nobody used, in the kernel's ticks.
+fn ticks() -> (u64, u64) {
+    let line = first_line("/proc/stat");
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    // User, nice, system, idle, waiting for disks, interrupts of two kinds, stolen; what follows is counted in user.
+    let idle = ticks.iter().skip(3).take(2).sum();
+    (ticks.iter().take(8).sum(), idle)
+}
+
+/// Waits until nine tenths of a second are nobody's, at most for `patience`. Tells whether they are.
+pub(crate) fn wait_until_calm(patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    loop {
+        let (all, idle) = ticks();
+        std::thread::sleep(Duration::from_secs(1));
+        let (all_now, idle_now) = ticks();
+        if (idle_now.saturating_sub(idle)) * 10 >= all_now.saturating_sub(all) * 9 {
+            return true;
+        }
+        if Instant::now() >= until || crate::interrupt::is_asked() {
+            return false;
+        }
+    }
 }
 
 /// For JSON.

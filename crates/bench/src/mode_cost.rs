@@ -7,6 +7,7 @@ use crate::args::{Common, ModeArgs};
 use crate::clients::{bare, this_program};
 use crate::files;
 use crate::interrupt;
+use crate::machine;
 use crate::mode_probe::CONNECTIONS;
 use crate::process::{Manner, Ran, run as run_program};
 use crate::report::{Bar, Report};
@@ -27,7 +28,9 @@ pub(crate) const FLOOR: &str = "floor";
 const SOURCE: &str = "source.bin";
 /// Each connection's bytes a second where a download must be under way and is small.
 const SLOW: u64 = 4 << 20;
-/// How long one run may take, beside its kills.
+/// How long others are waited for before each run, if that is asked for.
+const CALM: Duration = Duration::from_secs(60);
+/// How long one run may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What the child is held to by `--bars`, as docs/performance.md has it.
@@ -104,6 +107,7 @@ pub(crate) struct Plan {
     kills: usize,
     tls: bool,
     dir: PathBuf,
+    calm: bool,
     quick: bool,
 }
 
@@ -127,6 +131,7 @@ impl Plan {
             tls: args.tls,
             // What is measured is not the disk.
             dir: args.dir.clone().unwrap_or_else(usual),
+            calm: args.calm,
             quick: common.quick,
         }
     }
@@ -204,9 +209,9 @@ const NOTES: [&str; 6] = [
      in which somebody looks, with the spare there from the beginning",
     "round trip: snapshot(), 1,000 in a row, then with pauses of 2 ms, then each 10 ms during downloads. Event: from \
      the control thread's saying it, by its own stamp, until next_event() gives it",
-    "crash: from kill() returning until a program is told. Idle nobody is told but who asks for process(); busy it is \
-     the notice of the download. Resume: until the part file is written to again. Handover: from the end of the \
-     process, as the kernel tells it, until process() is another",
+    "crash: from kill() returning until next_event() gives the notice of the download, which is paused (idle) or \
+     fetching (busy). Resume: until the part file is written to again. Handover: from the end of the process, as the \
+     kernel tells it, until process() is another",
     "shutdown: cancel is until the process is gone and the part file removed, which takes the kernel as long as the \
      file is large; floor/removal_us is a file of as many bytes, removed and closed. Stop keeps the part",
     "fetched again: what clients' kernels acknowledged in downloads with a kill beyond those without, for each of the \
@@ -242,7 +247,7 @@ impl Bench<'_> {
         if let Some((told, ran)) = self.probe(way, &["alone"], false, false)? {
             self.memory(way, &told, &ran);
         }
-        self.beyond(way, "received_beyond_kib", 1)?;
+        self.beyond(way, "received_beyond_kib", false)?;
         for (metric, floor, word) in [
             ("shutdown_cancel_us", "shutdown_cancel_us", "cancel"),
             ("shutdown_stop_us", "shutdown_cancel_us", "stop"),
@@ -253,12 +258,11 @@ impl Bench<'_> {
                 self.add(FLOOR, "removal_us", &told["floor_removal_us"]);
             }
         }
-        let kills = self.plan.kills_of(round);
-        if way == CHILD && kills > 0 {
+        let kills = if way == CHILD { self.plan.kills_of(round) } else { 0 };
+        for _ in 0..kills {
             self.slow.counts()?;
-            if let Some((told, _)) = self.probe(way, &["crash", "--kills", &kills.to_string()], true, true)? {
-                self.crashes(&told);
-                self.beyond_slow(kills)?;
+            if let Some((told, _)) = self.probe(way, &["crash"], true, true)? {
+                self.crash(&told)?;
             }
         }
         Ok(())
@@ -306,33 +310,28 @@ impl Bench<'_> {
         }
     }
 
-    fn crashes(&mut self, told: &Value) {
-        for crash in told["idle"].as_array().into_iter().flatten() {
-            self.add(CHILD, "crash_idle_us", &crash["noticed_us"]);
-            self.add(CHILD, "handover_us", &crash["handover_us"]);
-            self.add(FLOOR, "crash_idle_us", &crash["floor_us"]);
-        }
-        for crash in told["busy"].as_array().into_iter().flatten() {
-            self.add(CHILD, "crash_busy_us", &crash["noticed_us"]);
-            self.add(CHILD, "crash_busy_until_gone_us", &crash["gone_us"]);
-            self.add(CHILD, "resume_us", &crash["resumed_us"]);
-            self.add(FLOOR, "crash_busy_us", &crash["floor_us"]);
-        }
-    }
-
-    /// What came over the line beyond the file's length, for each download.
-    fn beyond(&mut self, way: &str, metric: &str, downloads: usize) -> Result<(), Trouble> {
-        if let Some(counts) = self.site.counts()? {
-            let beyond = counts.of("acked") as f64 / downloads as f64 - (self.plan.mib << 20) as f64;
-            self.report.add(way, metric, "KiB", beyond / 1024.0);
+    fn crash(&mut self, told: &Value) -> Result<(), Trouble> {
+        let (idle, busy) = (&told["idle"], &told["busy"]);
+        self.add(CHILD, "crash_idle_us", &idle["told_us"]);
+        self.add(CHILD, "handover_us", &idle["handover_us"]);
+        self.add(FLOOR, "crash_idle_us", &idle["floor_us"]);
+        self.add(CHILD, "crash_busy_us", &busy["told_us"]);
+        self.add(CHILD, "crash_busy_until_gone_us", &busy["gone_us"]);
+        self.add(CHILD, "resume_us", &busy["resumed_us"]);
+        self.add(FLOOR, "crash_busy_us", &busy["floor_us"]);
+        if busy.is_object() {
+            // The download that was paused has come to a few KiB.
+            self.beyond(CHILD, "received_beyond_killed_kib", true)?;
         }
         Ok(())
     }
 
-    fn beyond_slow(&mut self, downloads: usize) -> Result<(), Trouble> {
-        if let Some(counts) = self.slow.counts()? {
-            let beyond = counts.of("acked") as f64 / downloads as f64 - (self.plan.mib << 20) as f64;
-            self.report.add(CHILD, "received_beyond_killed_kib", "KiB", beyond / 1024.0);
+    /// What came over the line beyond the length of the one file that was fetched.
+    fn beyond(&mut self, way: &str, metric: &str, in_the_middle: bool) -> Result<(), Trouble> {
+        let site = if in_the_middle { &mut self.slow } else { &mut self.site };
+        if let Some(counts) = site.counts()? {
+            let beyond = counts.of("acked") as f64 - (self.plan.mib << 20) as f64;
+            self.report.add(way, metric, "KiB", beyond / 1024.0);
         }
         Ok(())
     }
@@ -359,8 +358,10 @@ impl Bench<'_> {
         }
         let mut output = tempfile::tempfile().map_err(|e| Trouble::failed("make a file", &e))?;
         let manner = Manner { output: Some(&output), unwatched, ..Manner::default() };
-        let patience = PATIENCE + Duration::from_secs(10) * u32::try_from(self.plan.kills).unwrap_or(1);
-        let ran = run_program(&mut command, patience, &manner);
+        if self.plan.calm && !machine::wait_until_calm(CALM) {
+            self.report.note("the machine did not become calm for some of the runs");
+        }
+        let ran = run_program(&mut command, PATIENCE, &manner);
         let ran = ran.map_err(|e| Trouble::failed("run the engine", &e))?;
         if let Some(trouble) = ran.trouble() {
             self.report.fail(format!("{way} {}: {trouble}", words[0]));

@@ -1,6 +1,8 @@
 //! The program that embeds the engine, for `mode-cost`: it has the engine on its own threads or in a process of its
 //! own, and tells what it saw. A process for each run.
 
+mod crash;
+
 use crate::bare::{Bare, Size};
 use crate::files;
 use crate::probe::{config, refused, request};
@@ -8,20 +10,16 @@ use crate::process::{family, field};
 use crate::sys;
 use crate::trouble::Trouble;
 use clap::{Args, ValueEnum};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_confine::spawn::Program;
 use tidegate_core::message::{EventKind, Limits, Snapshot};
-use tidegate_core::{DownloadId, Failure};
+use tidegate_core::{Code, DownloadId, Failure};
 use tidegate_engine::sys::monotonic_ns;
 use tidegate_engine::{Config, Engine, EngineHandle, Mode};
 
@@ -60,9 +58,6 @@ pub(crate) struct ModeProbe {
     dir: PathBuf,
     #[arg(long)]
     authority: Option<PathBuf>,
-    /// How often the engine's process is killed, in each of the two ways.
-    #[arg(long, default_value_t = 1)]
-    kills: u32,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -75,7 +70,7 @@ enum Look {
     Cancel,
     /// The same, and the download is stopped.
     Stop,
-    /// Ends of the engine's process while nothing runs, and in the middle of downloads.
+    /// An end of the engine's process while nothing is fetched, and one in the middle of a download.
     Crash,
 }
 
@@ -90,7 +85,7 @@ pub(crate) fn run(args: &ModeProbe) -> Result<Value, Trouble> {
         Look::Asked => app.asked(),
         Look::Cancel => app.end(true),
         Look::Stop => app.end(false),
-        Look::Crash => app.crash(args.kills),
+        Look::Crash => app.crash(),
     }
 }
 
@@ -401,18 +396,22 @@ impl<'a> App<'a> {
         }
     }
 
-    /// Questions with pauses in between, while a download is there that is paused.
-    fn ask_spaced(&self, mut bare: Option<&mut Bare>) -> Result<Answers, Trouble> {
-        let mut request = request(&self.args.url, &self.args.dir, "paused".to_owned(), CONNECTIONS)?;
-        // So that it is not over before.
+    /// Starts a download that does not come far, and pauses it.
+    fn paused(&self, name: &str) -> Result<DownloadId, Trouble> {
+        let mut request = request(&self.args.url, &self.args.dir, name.to_owned(), CONNECTIONS)?;
         request.options.limit = Some(SLOW);
         let id = self.engine.start(request).map_err(refused)?;
         self.until_has(id, 1)?;
         self.engine.pause(id).map_err(refused)?;
         match self.until_final()? {
-            EventKind::Paused { .. } => {}
-            kind => return Err(ended(&kind)),
+            EventKind::Paused { .. } => Ok(id),
+            kind => Err(ended(&kind)),
         }
+    }
+
+    /// Questions with pauses in between, while a download is there that is paused.
+    fn ask_spaced(&self, mut bare: Option<&mut Bare>) -> Result<Answers, Trouble> {
+        let id = self.paused("paused")?;
         let mut answers = Answers::default();
         for _ in 0..SPACED {
             thread::sleep(PAUSE);
@@ -429,9 +428,20 @@ impl<'a> App<'a> {
                 answers.events.extend(age(&message, now));
             }
         }
-        self.engine.cancel(id).map_err(refused)?;
-        self.until_final()?;
+        self.cancel(id)?;
         Ok(answers)
+    }
+
+    /// Cancels a download, and waits until it is gone.
+    fn cancel(&self, id: DownloadId) -> Result<(), Trouble> {
+        self.engine.cancel(id).map_err(refused)?;
+        loop {
+            match self.until_final()? {
+                EventKind::Failed { failure, .. } if failure.code == Code::Cancelled => return Ok(()),
+                EventKind::Paused { .. } => {}
+                kind => return Err(ended(&kind)),
+            }
+        }
     }
 
     /// Takes events until one after which nothing follows.
@@ -467,8 +477,7 @@ impl<'a> App<'a> {
         })?;
         let is_kept = |kept: u64| kept > 0 && fs::read_dir(&self.args.dir).is_ok_and(|dir| dir.count() > 0);
         match self.until_final()? {
-            EventKind::Failed { failure, .. } if cancel && failure.code == tidegate_core::Code::Cancelled => {
-            }
+            EventKind::Failed { failure, .. } if cancel && failure.code == Code::Cancelled => {}
             EventKind::Stopped { kept } if !cancel && is_kept(kept) => {}
             kind => return Err(ended(&kind)),
         }
@@ -486,120 +495,6 @@ impl<'a> App<'a> {
         fs::remove_file(path).map_err(failed("remove a file"))?;
         drop(file);
         Ok(begun.elapsed())
-    }
-
-    fn crash(&self, kills: u32) -> Result<Value, Trouble> {
-        let (mut idle, mut busy) = (Vec::new(), Vec::new());
-        for number in 0..kills {
-            idle.push(self.kill_idle()?);
-            busy.extend(self.kill_busy(&format!("killed-{number}"))?);
-        }
-        self.engine.shutdown(PATIENCE).map_err(refused)?;
-        Ok(json!({ "idle": idle, "busy": busy, "downloads": kills, "size": self.size }))
-    }
-
-    /// Kills the engine's process while nothing runs. Nobody is told of that but who asks which process it is.
-    fn kill_idle(&self) -> Result<Value, Trouble> {
-        self.spare()?;
-        let floor = self.bare_kill()?;
-        let (pid, pidfd) = self.victim()?;
-        let end = Instant::now() + PATIENCE;
-        pidfd_send_signal(&pidfd, Signal::KILL).map_err(|e| Trouble::failed("kill", &e.into()))?;
-        let killed = monotonic_ns();
-        // Who looks all the time would take from those that are to end what they need to end.
-        while let Err(rustix::io::Errno::INTR) = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None) {}
-        let gone = monotonic_ns();
-        let mut noticed = None;
-        let again = loop {
-            let process = self.engine.process();
-            if process != Some(pid) {
-                noticed.get_or_insert_with(monotonic_ns);
-                if process.is_some() {
-                    break monotonic_ns();
-                }
-            }
-            if Instant::now() > end {
-                return Err(Trouble::new("the end of the engine's process was not noticed"));
-            }
-            thread::yield_now();
-        };
-        Ok(json!({
-            "noticed_us": micros(noticed.unwrap_or(again), killed),
-            "handover_us": micros(again, gone),
-            "floor_us": floor,
-        }))
-    }
-
-    /// Kills the engine's process in the middle of a download; `None` if that was over too soon.
-    fn kill_busy(&self, name: &str) -> Result<Option<Value>, Trouble> {
-        self.spare()?;
-        let bare = self.bare()?;
-        let id = self.fetch(name)?;
-        self.until_has(id, self.size / 8)?;
-        let floor = bare.map(Bare::kill).transpose().map_err(failed("kill a bare process"))?.map(us);
-        self.until_has(id, self.size / 4)?;
-        let (_, pidfd) = self.victim()?;
-        let part = PartWatch::new(&self.args.dir)?;
-        let ready = AtomicBool::new(false);
-        let (killed, gone, noticed) = thread::scope(|scope| {
-            let death = thread::Builder::new().name("death".to_owned()).spawn_scoped(scope, || {
-                ready.store(true, Ordering::Release);
-                let waited = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
-                waited.map(|_| monotonic_ns())
-            });
-            let death = death.map_err(failed("start a thread"))?;
-            until("a thread", || Ok(ready.load(Ordering::Acquire).then_some(())))?;
-            pidfd_send_signal(&pidfd, Signal::KILL).map_err(|e| Trouble::failed("kill", &e.into()))?;
-            let killed = monotonic_ns();
-            let noticed = self.until_crash_is_told()?;
-            let gone = death.join().map_err(|_| Trouble::new("a thread of ours broke"))?;
-            Ok::<_, Trouble>((
-                killed,
-                gone.map_err(|e| Trouble::failed("wait for an end", &e.into()))?,
-                noticed,
-            ))
-        })?;
-        let Some(noticed) = noticed else {
-            self.check(name)?;
-            return Ok(None);
-        };
-        let resumed = part.next_write()?;
-        self.follow()?;
-        self.check(name)?;
-        Ok(Some(json!({
-            "noticed_us": micros(noticed, killed),
-            "gone_us": micros(gone, killed),
-            "resumed_us": resumed.map(|resumed| micros(resumed, killed)),
-            "floor_us": floor,
-        })))
-    }
-
-    fn bare_kill(&self) -> Result<Option<f64>, Trouble> {
-        let took = self.bare()?.map(Bare::kill).transpose();
-        Ok(took.map_err(failed("kill a bare process"))?.map(us))
-    }
-
-    fn victim(&self) -> Result<(u32, OwnedFd), Trouble> {
-        let process = self.engine.process().ok_or_else(|| Trouble::new("there is no engine's process"))?;
-        let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| Trouble::new("there is no such process"))?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| Trouble::failed("open", &e.into()))?;
-        Ok((process, pidfd))
-    }
-
-    /// When the download told that it goes on in another process; `None` if it was whole before.
-    fn until_crash_is_told(&self) -> Result<Option<u64>, Trouble> {
-        loop {
-            let event = self.engine.next_event(PATIENCE).map_err(refused)?;
-            let now = monotonic_ns();
-            match event.map(|event| event.kind) {
-                Some(EventKind::Notice { .. }) => return Ok(Some(now)),
-                Some(EventKind::Completed { .. }) => return Ok(None),
-                Some(kind) if kind.is_final() => return Err(ended(&kind)),
-                Some(_) => {}
-                None => return Err(Trouble::new("nothing was told of a crash")),
-            }
-        }
     }
 }
 
@@ -633,39 +528,5 @@ fn ended(kind: &EventKind) -> Trouble {
     match kind {
         EventKind::Failed { failure, .. } => refused(Failure::clone(failure)),
         kind => Trouble::new(format!("the download ended as it should not: {kind:?}")),
-    }
-}
-
-/// Sees writes to the part file.
-struct PartWatch(OwnedFd);
-
-impl PartWatch {
-    /// Of the only part in a folder.
-    fn new(dir: &Path) -> Result<Self, Trouble> {
-        let refuse = |e: rustix::io::Errno| Trouble::failed("watch the part file", &e.into());
-        let watch =
-            inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).map_err(refuse)?;
-        let entries = fs::read_dir(dir).map_err(failed("look for the part file"))?;
-        let is_part = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "part");
-        let part = entries.flatten().map(|entry| entry.path()).find(is_part);
-        let part = part.ok_or_else(|| Trouble::new("there is no part file"))?;
-        inotify::add_watch(&watch, &part, inotify::WatchFlags::MODIFY).map_err(refuse)?;
-        Ok(Self(watch))
-    }
-
-    /// When the next write is seen; `None` if there is none for a second: all was here. What was written before this
-    /// is called is not meant.
-    fn next_write(&self) -> Result<Option<u64>, Trouble> {
-        let mut buffer = [0; 4096];
-        while rustix::io::read(&self.0, &mut buffer).is_ok_and(|count| count > 0) {}
-        let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
-        loop {
-            match poll(&mut [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)], Some(&patience)) {
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(0) => return Ok(None),
-                Ok(_) => return Ok(Some(monotonic_ns())),
-                Err(error) => return Err(Trouble::failed("wait for a write", &error.into())),
-            }
-        }
     }
 }
