@@ -3,6 +3,7 @@
 //! It is this same program, started in the same way as the engine's process, with as many threads that wait and as
 //! much memory in use as it is told. It answers each question with the time at which it heard it.
 
+use rustix::process::pidfd_send_signal;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -120,21 +121,23 @@ impl Bare {
         Ok((whole, Duration::from_nanos(monotonic_ns().saturating_sub(said))))
     }
 
-    /// Kills it: how long from then on until a thread that waits for its next word knew of its end.
+    /// Kills it: how long from then on until a thread that waits for its next word knew that it is gone, and how it
+    /// ended.
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn kill(self) -> io::Result<Duration> {
-        let mut socket = self.socket.try_clone()?;
+        let Self { mut process, mut socket } = self;
+        let handle = process.pidfd().try_clone_to_owned()?;
         thread::scope(|scope| {
             let waits = thread::Builder::new().spawn_scoped(scope, move || {
                 let _ = socket.read(&mut [0; LENGTH]);
-                monotonic_ns()
+                process.wait().map(|_| monotonic_ns())
             })?;
             thread::sleep(BLOCKED);
-            self.process.kill(Signal::KILL)?;
+            pidfd_send_signal(&handle, Signal::KILL)?;
             let killed = monotonic_ns();
-            let noticed = waits.join().map_err(|_| io::Error::other("a thread broke"))?;
+            let noticed = waits.join().map_err(|_| io::Error::other("a thread broke"))??;
             Ok(Duration::from_nanos(noticed.saturating_sub(killed)))
         })
     }
