@@ -1,8 +1,9 @@
 //! The threads of one engine, so that whoever ends it can wait for them. They never wait for each other.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -13,11 +14,25 @@ pub(crate) struct Threads {
     state: Mutex<State>,
     ended: Condvar,
     /// Threads that wait for work, where there can be no others.
-    reserve: Option<Reserve>,
+    reserve: Option<Arc<Reserve>>,
 }
 
-/// Threads that wait, each with the way to it.
-type Reserve = Arc<Mutex<Vec<SyncSender<Body>>>>;
+/// Threads that wait for work.
+#[derive(Default)]
+struct Reserve {
+    state: Mutex<Waiting>,
+    /// There is work.
+    work: Condvar,
+    /// All of them wait.
+    all: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// How many wait, those included that are about to take what is there.
+    idle: usize,
+    work: VecDeque<Body>,
+}
 
 /// What a thread does.
 type Body = Box<dyn FnOnce() + Send>;
@@ -39,6 +54,51 @@ impl Drop for Runs {
     }
 }
 
+impl Reserve {
+    /// What each of so many threads does.
+    fn work(&self, count: usize) {
+        let mut waiting = self.lock();
+        loop {
+            waiting.idle += 1;
+            if waiting.idle == count {
+                self.all.notify_one();
+            }
+            let body = loop {
+                match waiting.work.pop_front() {
+                    Some(body) => break body,
+                    None => waiting = self.work.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            waiting.idle -= 1;
+            drop(waiting);
+            // What breaks one piece of work does not cost the thread.
+            let _ = catch_unwind(AssertUnwindSafe(body));
+            waiting = self.lock();
+        }
+    }
+
+    /// Has one of them do this.
+    fn give(&self, body: Body) -> io::Result<()> {
+        let mut waiting = self.lock();
+        if waiting.idle <= waiting.work.len() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        waiting.work.push_back(body);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reserve")
+    }
+}
+
 impl Threads {
     /// So many threads, which wait for what they are to do, and no others ever. When this returns each of them
     /// has got as far as to wait.
@@ -46,25 +106,17 @@ impl Threads {
     /// # Errors
     /// When there cannot be so many.
     pub(crate) fn reserved(count: usize) -> io::Result<Self> {
-        let reserve = Reserve::default();
-        let (here, arrived) = sync_channel(count);
+        let reserve = Arc::<Reserve>::default();
         for _ in 0..count {
-            let (here, reserve) = (here.clone(), Arc::clone(&reserve));
-            std::thread::Builder::new().spawn(move || {
-                let (sender, work) = sync_channel::<Body>(1);
-                let wait = || reserve.lock().unwrap_or_else(PoisonError::into_inner).push(sender.clone());
-                wait();
-                let _ = here.send(());
-                drop(here);
-                while let Ok(body) = work.recv() {
-                    // What breaks one piece of work does not cost the thread.
-                    let _ = catch_unwind(AssertUnwindSafe(body));
-                    wait();
-                }
-            })?;
+            let reserve = Arc::clone(&reserve);
+            std::thread::Builder::new().spawn(move || reserve.work(count))?;
         }
-        drop(here);
-        (0..count).try_for_each(|_| arrived.recv()).map_err(io::Error::other)?;
+        let mut waiting = reserve.lock();
+        // Woken by the last of them, and not by each: waking takes longer than all that they do.
+        while waiting.idle < count {
+            waiting = reserve.all.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(waiting);
         Ok(Self { reserve: Some(reserve), ..Self::default() })
     }
 
@@ -78,9 +130,7 @@ impl Threads {
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
         if let Some(reserve) = &self.reserve {
-            let waits = reserve.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(waits) = waits else { return Err(io::ErrorKind::WouldBlock.into()) };
-            return waits.send(Box::new(body)).map_err(|_| io::ErrorKind::BrokenPipe.into());
+            return reserve.give(Box::new(body));
         }
         self.lock().running += 1;
         let runs = Runs(Arc::clone(self));
@@ -121,6 +171,33 @@ mod tests {
     use super::*;
     use std::sync::mpsc::sync_channel;
     use std::time::Duration;
+
+    #[test]
+    fn those_in_reserve_do_what_comes_one_thing_each_and_no_more_than_there_are() {
+        let threads = Arc::new(Threads::reserved(3).unwrap());
+        let (told, hear) = sync_channel(3);
+        let (end, wait) = sync_channel::<()>(0);
+        let wait = Arc::new(Mutex::new(wait));
+        let busy = |name: &str| {
+            let (told, wait) = (told.clone(), Arc::clone(&wait));
+            threads.spawn(name.to_owned(), move || {
+                told.send(std::thread::current().id()).unwrap();
+                let _ = wait.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                panic!("this test breaks a thread");
+            })
+        };
+        (0..3).for_each(|_| busy("one").unwrap());
+        let mut ids: Vec<_> = (0..3).map(|_| hear.recv().unwrap()).collect();
+        ids.dedup();
+        assert_eq!(ids.len(), 3);
+        assert_eq!(busy("one more").unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        // One that broke is there again.
+        end.send(()).unwrap();
+        while busy("again").is_err() {
+            std::thread::yield_now();
+        }
+        assert!(ids.contains(&hear.recv().unwrap()));
+    }
 
     #[test]
     fn threads_are_waited_for_until_they_end_or_a_time_has_come() {
