@@ -210,8 +210,8 @@ const NOTES: [&str; 6] = [
     "round trip: snapshot(), 1,000 in a row, then with pauses of 2 ms, then each 10 ms during downloads. Event: from \
      the control thread's saying it, by its own stamp, until next_event() gives it",
     "crash: from kill() returning until next_event() gives the notice of the download, which is paused (idle) or \
-     fetching (busy). Resume: until the part file is written to again. Handover: from the end of the process, as the \
-     kernel tells it, until process() is another",
+     fetching (busy). Resume: until the part file is written to again. Handover, with no download: from the end of \
+     the process, as the kernel tells it, until process() is another",
     "shutdown: cancel is until the process is gone and the part file removed, which takes the kernel as long as the \
      file is large; floor/removal_us is a file of as many bytes, removed and closed. Stop keeps the part",
     "fetched again: what clients' kernels acknowledged in downloads with a kill beyond those without, for each of the \
@@ -313,7 +313,8 @@ impl Bench<'_> {
     fn crash(&mut self, told: &Value) -> Result<(), Trouble> {
         let (idle, busy) = (&told["idle"], &told["busy"]);
         self.add(CHILD, "crash_idle_us", &idle["told_us"]);
-        self.add(CHILD, "handover_us", &idle["handover_us"]);
+        self.add(CHILD, "crash_idle_until_gone_us", &idle["gone_us"]);
+        self.add(CHILD, "handover_us", &told["handover_us"]);
         self.add(FLOOR, "crash_idle_us", &idle["floor_us"]);
         self.add(CHILD, "crash_busy_us", &busy["told_us"]);
         self.add(CHILD, "crash_busy_until_gone_us", &busy["gone_us"]);

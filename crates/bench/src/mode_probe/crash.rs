@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 use tidegate_core::message::EventKind;
 use tidegate_engine::sys::monotonic_ns;
 
@@ -26,12 +27,43 @@ struct Crash {
     told: Option<u64>,
 }
 
+fn refuse(what: &'static str) -> impl Fn(rustix::io::Errno) -> Trouble {
+    move |error| Trouble::failed(what, &error.into())
+}
+
 impl App<'_> {
-    /// Kills it once while nothing is fetched, and once in the middle of a download.
+    /// Kills it once while there is nothing, once while nothing is fetched, and once in the middle of a download.
     pub(super) fn crash(&self) -> Result<Value, Trouble> {
+        let handover = self.kill_unused()?;
         let (idle, busy) = (self.kill_idle("idle")?, self.kill_busy("busy")?);
         self.engine.shutdown(PATIENCE).map_err(refused)?;
-        Ok(json!({ "idle": idle, "busy": busy }))
+        Ok(json!({ "handover_us": handover, "idle": idle, "busy": busy }))
+    }
+
+    /// Kills the engine's process while there is no download: from its end until there is another.
+    fn kill_unused(&self) -> Result<f64, Trouble> {
+        self.spare()?;
+        let (number, pidfd) = self.victim()?;
+        pidfd_send_signal(&pidfd, Signal::KILL).map_err(refuse("kill"))?;
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).map_err(refuse("wait for an end"))?;
+        let (gone, end) = (monotonic_ns(), Instant::now() + PATIENCE);
+        // Nobody is woken for this, so it is looked for all the time.
+        while self.engine.process().is_none_or(|process| process == number) {
+            if Instant::now() > end {
+                return Err(Trouble::new("there is no other engine's process"));
+            }
+            std::hint::spin_loop();
+        }
+        Ok(micros(monotonic_ns(), gone))
+    }
+
+    /// The engine's process: its number, and a handle of it.
+    fn victim(&self) -> Result<(u32, OwnedFd), Trouble> {
+        let number = self.engine.process().ok_or_else(|| Trouble::new("there is no engine's process"))?;
+        let process = i32::try_from(number).ok().and_then(Pid::from_raw);
+        let process = process.ok_or_else(|| Trouble::new("there is no such process"))?;
+        let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(refuse("open a process"))?;
+        Ok((number, pidfd))
     }
 
     /// Kills the engine's process while nothing is fetched: there is a download, and it is paused.
@@ -41,11 +73,10 @@ impl App<'_> {
         let floor = self.bare()?.map(Bare::kill).transpose().map_err(failed("kill a bare process"))?.map(us);
         let Crash { killed, gone, told } = self.kill()?;
         let told = told.ok_or_else(|| Trouble::new("a paused download was over"))?;
-        let another = until("another process", || Ok(self.engine.process().map(|_| monotonic_ns())))?;
         self.cancel(id)?;
         Ok(json!({
             "told_us": micros(told, killed),
-            "handover_us": micros(another, gone),
+            "gone_us": micros(gone, killed),
             "floor_us": floor,
         }))
     }
@@ -77,10 +108,7 @@ impl App<'_> {
 
     /// Kills the engine's process, and waits until the download tells of it.
     fn kill(&self) -> Result<Crash, Trouble> {
-        let refuse = |what| move |e: rustix::io::Errno| Trouble::failed(what, &e.into());
-        let process = self.engine.process().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        let process = process.ok_or_else(|| Trouble::new("there is no engine's process"))?;
-        let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(refuse("open a process"))?;
+        let (_, pidfd) = self.victim()?;
         let ready = AtomicBool::new(false);
         thread::scope(|scope| {
             let death = thread::Builder::new().name("death".to_owned()).spawn_scoped(scope, || {
@@ -119,9 +147,9 @@ struct PartWatch(OwnedFd);
 impl PartWatch {
     /// Of the only part in a folder.
     fn new(dir: &Path) -> Result<Self, Trouble> {
-        let refuse = |e: rustix::io::Errno| Trouble::failed("watch the part file", &e.into());
+        let refuse = refuse("watch the part file");
         let watch =
-            inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).map_err(refuse)?;
+            inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).map_err(&refuse)?;
         let entries = fs::read_dir(dir).map_err(failed("look for the part file"))?;
         let is_part = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "part");
         let part = entries.flatten().map(|entry| entry.path()).find(is_part);
