@@ -54,6 +54,9 @@ const MOST_ASKED: u32 = 5;
 const MOST_CRASHES: u32 = 3;
 const PROGRESS: u64 = 64 << 10;
 
+/// How long others wait for one that may be what ends the process, at most.
+const MOST_SUSPICION: Duration = Duration::from_secs(30);
+
 /// The cold side of one download.
 pub(crate) struct Download {
     pub(crate) id: DownloadId,
@@ -84,8 +87,8 @@ pub(crate) struct Download {
     /// How often the engine's process ended while this was fetched, since there was progress; and how many bytes
     /// were here then.
     pub(crate) crashes: Cell<(u32, u64)>,
-    /// Held while it runs though it may be what ends the engine's process.
-    pub(crate) suspect: RefCell<Option<OwnedSemaphorePermit>>,
+    /// Held while it runs though it may be what ends the engine's process, and from when on.
+    pub(crate) suspect: RefCell<Option<(OwnedSemaphorePermit, Instant)>>,
     /// Bytes that were told to be kept.
     pub(crate) kept: Cell<u64>,
     /// Whom to ask for what it lacks.
@@ -448,7 +451,7 @@ impl Download {
                 wish @ (Wish::Cancel | Wish::End) => return Err(ending_of_stream(wish, &stream)),
                 Wish::Paused => self.tell(EventKind::Paused { have: stream.written() }).await,
                 Wish::Learned { identity, .. } => self.check_size(identity.length)?,
-                Wish::Save => {}
+                Wish::Save => self.has_progressed(stream.written()),
             }
         }
     }
@@ -550,7 +553,7 @@ impl Download {
         }
         if crashes + 1 == MOST_CRASHES {
             let permit = self.unless_told_to_go(self.control.suspect()).await?;
-            self.suspect.replace(permit);
+            self.suspect.replace(permit.map(|permit| (permit, Instant::now())));
         }
         Ok(())
     }
@@ -558,9 +561,14 @@ impl Download {
     /// So many bytes are here: others that may have ended the process need not wait for this one any more.
     fn has_progressed(&self, have: u64) {
         if have >= self.crashes.get().1.saturating_add(PROGRESS) {
-            self.suspect.take();
+            self.is_held_up();
             self.crashes.set((0, have));
         }
+    }
+
+    /// It does nothing for a while: others that may have ended the process need not wait for it.
+    fn is_held_up(&self) {
+        self.suspect.take();
     }
 
     /// Waits for something before this begins again. It is not in any process meanwhile, so the end of one is nothing
@@ -662,6 +670,7 @@ impl Download {
     async fn help(&self, failure: &Failure, asked: &mut u32) -> Option<Request> {
         let ask = Arc::clone(self.ask.as_ref().filter(|_| *asked < MOST_ASKED)?);
         *asked += 1;
+        self.is_held_up();
         let (id, url, failure) = (self.id, self.url().clone(), failure.clone());
         match failure.code {
             Code::AuthRequired => {
@@ -689,13 +698,21 @@ impl Download {
     /// The next thing to do; what is only to be told is told on the way.
     async fn next_wish(&self, patience: Duration) -> Wish {
         let until = Instant::now() + patience;
+        if self.suspect.borrow().as_ref().is_some_and(|(_, since)| since.elapsed() >= MOST_SUSPICION) {
+            self.is_held_up();
+        }
         loop {
             match timeout_at(until, self.hear()).await {
                 Ok(Some(ToCold::Tell(EventKind::Paused { .. }) | ToCold::Freed)) => {}
                 Ok(Some(ToCold::Release { target, returned })) => self.take_back(target, returned),
                 Ok(Some(ToCold::Returned { doubts, have })) => self.comes_back(doubts, have),
                 Ok(Some(ToCold::Turn(turn))) => self.turn.set(turn),
-                Ok(Some(ToCold::Tell(kind))) => self.tell(kind).await,
+                Ok(Some(ToCold::Tell(kind))) => {
+                    if matches!(kind, EventKind::Waiting { .. }) {
+                        self.is_held_up();
+                    }
+                    self.tell(kind).await;
+                }
                 Ok(Some(ToCold::Prepare { preparation, doubts })) => {
                     return Wish::Prepare { preparation, doubts };
                 }

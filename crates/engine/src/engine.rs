@@ -10,7 +10,7 @@ mod running;
 
 pub(crate) use self::address::{Ended, ToControl};
 pub(crate) use self::messages::{Asked, Back, Disk, FromCold, Inbox, Reply, Start, ToCold};
-pub(crate) use self::running::forget_what_a_pause_ends;
+pub(crate) use self::running::is_ended_by_a_pause;
 
 use self::running::{Hot, Live, Running};
 use crate::config::Config;

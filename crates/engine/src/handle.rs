@@ -87,17 +87,8 @@ impl Engine {
             opened.map_err(|error| unavailable(format!("the engine's program cannot be opened: {error}")))?;
         let (events, threads) = (Arc::<Events>::default(), Arc::<Threads>::default());
         let ask = config.ask.clone();
-        let (supervisor, isolation) = Supervisor::start(config, program, &threads, &events)?;
-        let handle = EngineHandle::new(ToControl::Across(supervisor), events, threads, ask, isolation);
-        let Isolation { missing, .. } = &handle.shared.isolation;
-        if whole && !missing.is_empty() {
-            let why = format!(
-                "the engine's process cannot be isolated as required, this system lacks: {}; see tidegate doctor",
-                missing.join(", ")
-            );
-            return Err(unavailable(why));
-        }
-        Ok(handle)
+        let (supervisor, isolation) = Supervisor::start(config, program, whole, &threads, &events)?;
+        Ok(EngineHandle::new(ToControl::Across(supervisor), events, threads, ask, isolation))
     }
 
     /// Starts an engine on a network of the caller's, which may be simulated.

@@ -5,16 +5,19 @@
 //! more against what is known here; nothing of it makes anything grow without bound; and a child that says what no
 //! child says is ended, and told of as the cause.
 //!
-//! One thread reads what it says and watches it. Whoever has something to say to it says so from its own thread.
+//! One thread reads what it says and watches it. Whoever has something to say to it says so from its own thread, with
+//! the state in hand, so that what is said is in the order of what it is about; nobody waits until it is heard
+//! ([`link`]).
 
 mod hearing;
 mod link;
 mod lookups;
+mod overdue;
 mod watch;
 mod watcher;
 
 use crate::config::{Config, Isolation};
-use crate::engine::{Asked, Disk, Ended, FromCold, Inbox, Reply, Start, ToCold, forget_what_a_pause_ends};
+use crate::engine::{Asked, Disk, Ended, FromCold, Inbox, Reply, Start, ToCold, is_ended_by_a_pause};
 use crate::events::Events;
 use crate::part_file::PartFile;
 use crate::protocol::{Place, Saved, Setup, ToChild};
@@ -22,6 +25,7 @@ use crate::target::Target;
 use crate::threads::Threads;
 use link::Link;
 use lookups::Lookups;
+use overdue::Debt;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -45,6 +49,9 @@ use watcher::Watcher;
 const MOST_BACKLOG: usize = 512;
 const MOST_TOLD: usize = 64;
 
+/// Bytes that all such messages had on their way here, at most.
+const MOST_BACKLOG_BYTES: usize = 32 << 20;
+
 /// To how many hosts that answers lead to a process may be introduced: so many more for each download that it is
 /// given, and never more than so many at a time.
 const STRANGERS_EACH: usize = 32;
@@ -54,7 +61,7 @@ const MOST_STRANGERS: usize = 256;
 pub(crate) struct Supervisor {
     state: Mutex<State>,
     /// Wakes the thread that watches.
-    wake: OwnedFd,
+    wake: Arc<OwnedFd>,
     threads: Arc<Threads>,
     lookups: Lookups,
     netrc: Option<Netrc>,
@@ -71,8 +78,10 @@ struct State {
     downloads: BTreeMap<DownloadId, Entry>,
     /// The highest number of a download that there ever was.
     newest: DownloadId,
-    calls: BTreeMap<u64, Call>,
+    calls: BTreeMap<u64, Asking>,
     next_call: u64,
+    /// The number of the question whether it is alive, while that is not answered. It cannot be guessed.
+    ping: Option<u64>,
     /// Hosts that this process was told of.
     met: BTreeSet<String>,
     /// To how many more it may be introduced because it says that an answer leads there.
@@ -80,6 +89,8 @@ struct State {
     /// It has answered since that was looked at last.
     alive: bool,
     ending: bool,
+    /// A process that lacks a layer of its isolation is none.
+    whole: bool,
     /// There will be no process any more.
     over: Option<Failure>,
     /// Who waits for the first process.
@@ -89,10 +100,14 @@ struct State {
 /// A download, as far as another process must be told of it.
 struct Entry {
     cold: Sender<ToCold>,
-    backlog: VecDeque<ToCold>,
+    backlog: VecDeque<(ToCold, usize)>,
     paused: bool,
+    /// The process that is told things was told to pause it.
+    was_paused: bool,
     /// It was told to go, and how.
     leaving: Option<Leaving>,
+    /// What the process owes of it.
+    debt: Debt,
     limit: Option<Option<u64>>,
     /// What begins it, with its descriptor, until there is a process to be told.
     begins: Option<(ToChild, Option<Arc<OwnedFd>>)>,
@@ -101,8 +116,17 @@ struct Entry {
     was_asked: bool,
     /// The process that its part was lent to last.
     lent_to: Option<Arc<Link>>,
+    /// The process is ended for what it did with the part of this one.
+    is_accused: bool,
     /// How far it was when that was told last.
     last: Option<Progress>,
+}
+
+/// A question to the process.
+struct Asking {
+    call: Call,
+    /// How often it was seen to be open.
+    looks: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -128,6 +152,7 @@ impl Supervisor {
     pub(crate) fn start(
         config: Config,
         program: Program,
+        whole: bool,
         threads: &Arc<Threads>,
         events: &Arc<Events>,
     ) -> Result<(Arc<Self>, Isolation), Failure> {
@@ -157,13 +182,15 @@ impl Supervisor {
             met: BTreeSet::new(),
             strangers_left: 0,
             alive: false,
+            ping: None,
             ending: false,
+            whole,
             over: None,
             started: Some(ready),
         };
         let supervisor = Arc::new(Self {
             state: Mutex::new(state),
-            wake,
+            wake: Arc::new(wake),
             threads: Arc::clone(threads),
             lookups: Lookups::default(),
             netrc: config.netrc,
@@ -191,7 +218,8 @@ impl Supervisor {
 
     /// Passes on what the control thread is to be told.
     pub(crate) fn send(&self, message: Inbox) -> Result<(), Ended> {
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
         if state.over.is_some() && !matches!(message, Inbox::Cold { .. }) {
             return Err(Ended);
         }
@@ -204,56 +232,56 @@ impl Supervisor {
                     self.wake();
                 }
                 state.downloads.insert(id, Entry::new(cold));
-                tell(state, ToChild::Register { id });
+                state.tell(&ToChild::Register { id });
             }
             Inbox::Start(start) => self.begin(state, *start),
             Inbox::Cold { id, turn, input } => self.answer(state, id, turn, input),
             Inbox::Pause { id, done } => {
                 if let Some(entry) = state.downloads.get_mut(&id) {
-                    entry.paused = true;
+                    (entry.paused, entry.was_paused) = (true, true);
                 }
-                ask(state, Call::Done(done), |call| ToChild::Pause { id, call });
+                state.ask(Call::Done(done), |call| ToChild::Pause { id, call });
             }
             Inbox::Resume { id } => {
                 if let Some(entry) = state.downloads.get_mut(&id) {
                     entry.paused = false;
                 }
-                tell(state, ToChild::Resume { id });
+                state.tell(&ToChild::Resume { id });
             }
             Inbox::Stop { id, done } => {
-                leave(&mut state, id, Leaving::Stop);
-                ask(state, Call::Done(done), |call| ToChild::Stop { id, call });
+                state.leave(id, Leaving::Stop);
+                state.ask(Call::Done(done), |call| ToChild::Stop { id, call });
             }
             Inbox::Cancel { id } => {
-                leave(&mut state, id, Leaving::Cancel);
-                tell(state, ToChild::Cancel { id });
+                state.leave(id, Leaving::Cancel);
+                state.tell(&ToChild::Cancel { id });
             }
             Inbox::SetLimits(limits) => {
                 state.setup.limits = limits;
-                tell(state, ToChild::SetLimits { limits });
+                state.tell(&ToChild::SetLimits { limits });
             }
             Inbox::SetDownloadLimit { id, limit } => {
                 if let Some(entry) = state.downloads.get_mut(&id) {
                     entry.limit = Some(limit);
                 }
-                tell(state, ToChild::SetDownloadLimit { id, limit });
+                state.tell(&ToChild::SetDownloadLimit { id, limit });
             }
-            Inbox::Snapshot(asked) => ask(state, Call::Snapshot(asked), |call| ToChild::Snapshot { call }),
+            Inbox::Snapshot(asked) => state.ask(Call::Snapshot(asked), |call| ToChild::Snapshot { call }),
             Inbox::Progress { id, reply } => match state.downloads.contains_key(&id) {
-                true => ask(state, Call::Progress(id, reply), |call| ToChild::Progress { call, id }),
+                true => state.ask(Call::Progress(id, reply), |call| ToChild::Progress { call, id }),
                 false => reply.give(None),
             },
-            Inbox::TellTime { id } => tell(state, ToChild::TellTime { id }),
-            Inbox::Cookies { reply } => ask(state, Call::Cookies(reply), |call| ToChild::Cookies { call }),
+            Inbox::TellTime { id } => state.tell(&ToChild::TellTime { id }),
+            Inbox::Cookies { reply } => state.ask(Call::Cookies(reply), |call| ToChild::Cookies { call }),
             Inbox::Shutdown => {
                 state.ending = true;
                 if state.link.is_none() {
                     // The next process would only be told to end.
                     for entry in state.downloads.values_mut() {
-                        entry.push(ToCold::End);
+                        entry.push(ToCold::End, 0);
                     }
                 }
-                tell(state, ToChild::Shutdown {});
+                state.tell(&ToChild::Shutdown {});
                 self.wake();
             }
             // Said in the process that has the control thread.
@@ -265,14 +293,17 @@ impl Supervisor {
     /// See [`crate::engine::ToControl::save`].
     pub(crate) async fn save(&self, id: DownloadId, durable: bool) -> Saved {
         let (sender, answer) = oneshot::channel();
-        ask(self.lock(), Call::Saved(sender), |call| ToChild::Save { id, call, durable });
+        self.lock().ask(Call::Saved(sender), |call| ToChild::Save { id, call, durable });
         // If the process ends before, so does the sender.
         answer.await.unwrap_or(Saved::Gone)
     }
 
     /// Ends the process that has or had the part of a download, for this reason, and waits until it is gone.
     pub(crate) fn end_child(&self, id: DownloadId, why: &'static str) -> bool {
-        let link = self.lock().downloads.get(&id).and_then(|entry| entry.lent_to.clone());
+        let link = self.lock().downloads.get_mut(&id).and_then(|entry| {
+            entry.is_accused = true;
+            entry.lent_to.clone()
+        });
         link.is_some_and(|link| {
             link.end(why);
             link.wait_until_gone(None)
@@ -285,9 +316,15 @@ impl Supervisor {
         Arc::clone(&self.suspects).acquire_owned().await.ok()
     }
 
-    fn begin(&self, state: MutexGuard<'_, State>, start: Start) {
+    fn begin(&self, state: &mut State, start: Start) {
         let Start { id, request, found, borrowed, target, disk, doubts } = start;
-        let state = self.introduce(state, &request);
+        for mirror in request.mirrors() {
+            let host = mirror.url().host_str().unwrap_or_default();
+            if !state.met.contains(&comparable(host)) {
+                let introduction = self.introduction(state, host, mirror.named_by());
+                state.tell(&introduction);
+            }
+        }
         let Some(entry) = state.downloads.get(&id).filter(|entry| entry.leaving.is_none()) else { return };
         let mut request = without_place(request);
         if let Some(limit) = entry.limit {
@@ -299,11 +336,11 @@ impl Supervisor {
             (_, Disk::FileSystem(file_system)) => (Place::Later { file_system, doubts }, None),
             _ => (Place::Nowhere, None),
         };
-        begin_or_keep(state, id, ToChild::Start { id, request, found, borrowed, place }, pipe);
+        state.begin(id, ToChild::Start { id, request, found, borrowed, place }, pipe);
     }
 
     /// What a cold side answers.
-    fn answer(&self, mut state: MutexGuard<'_, State>, id: DownloadId, turn: u64, input: FromCold) {
+    fn answer(&self, state: &mut State, id: DownloadId, turn: u64, input: FromCold) {
         let link = state.link.clone();
         let Some(entry) = state.downloads.get_mut(&id) else { return };
         if !entry.was_asked && !matches!(input, FromCold::Over | FromCold::Gone) {
@@ -312,58 +349,43 @@ impl Supervisor {
                 input,
                 FromCold::Prepared { target: Some(_) } | FromCold::Verified { target: Some(_), .. }
             ) {
-                entry.push(ToCold::Returned { doubts: 0, have: SpanSet::new() });
+                entry.push(ToCold::Returned { doubts: 0, have: SpanSet::new() }, 0);
             }
             return;
         }
         match input {
             FromCold::Prepared { target } => match lend(target) {
                 Ok((place, descriptors)) => {
-                    entry.lent_to = link;
-                    tell_with(state, &ToChild::Prepared { id, turn, place }, &borrowed(&descriptors));
+                    entry.lends(link, place.is_some());
+                    state.tell_with(&ToChild::Prepared { id, turn, place }, &borrowed(&descriptors));
                 }
                 Err(error) => give_up(entry, &error),
             },
             FromCold::Verified { verified, target } => match lend(target) {
                 Ok((place, descriptors)) => {
-                    entry.lent_to = link;
+                    entry.lends(link, place.is_some());
                     let message = ToChild::Verified { id, turn, verified, place };
-                    tell_with(state, &message, &borrowed(&descriptors));
+                    state.tell_with(&message, &borrowed(&descriptors));
                 }
                 Err(error) => give_up(entry, &error),
             },
-            FromCold::MachineReady => tell(state, ToChild::MachineReady { id, turn }),
+            FromCold::MachineReady => state.tell(&ToChild::MachineReady { id, turn }),
             FromCold::Over => {
+                entry.debt.over();
                 if link.is_none() {
-                    entry.push(ToCold::Freed);
+                    entry.debt.freed();
+                    entry.push(ToCold::Freed, 0);
                 }
-                tell(state, ToChild::Over { id });
+                state.tell(&ToChild::Over { id });
             }
             FromCold::Gone => {
                 state.downloads.remove(&id);
                 if state.downloads.is_empty() {
                     self.wake();
                 }
-                tell(state, ToChild::Gone { id });
+                state.tell(&ToChild::Gone { id });
             }
         }
-    }
-
-    /// Tells the process what the user keeps for the hosts of a request.
-    fn introduce<'a>(&'a self, mut state: MutexGuard<'a, State>, request: &Request) -> MutexGuard<'a, State> {
-        for mirror in request.mirrors() {
-            let host = mirror.url().host_str().unwrap_or_default();
-            if !state.met.contains(&comparable(host)) {
-                let message = self.introduction(&mut state, host, mirror.named_by());
-                let link = state.link.clone();
-                drop(state);
-                if let Some(link) = link {
-                    link.send(&message, &[]);
-                }
-                state = self.lock();
-            }
-        }
-        state
     }
 
     /// What the user keeps for a host: for one that the user named all of it, for another only what stands under its
@@ -389,17 +411,57 @@ impl Supervisor {
     }
 }
 
-/// Tells the process something, if there is one. Whoever has the lock gives it away: the process may take its time to
-/// hear it, and must be heard meanwhile.
-fn tell(state: MutexGuard<'_, State>, message: ToChild) {
-    tell_with(state, &message, &[]);
-}
+impl State {
+    /// Tells the process something, if there is one.
+    fn tell(&self, message: &ToChild) {
+        self.tell_with(message, &[]);
+    }
 
-fn tell_with(state: MutexGuard<'_, State>, message: &ToChild, descriptors: &[BorrowedFd<'_>]) {
-    let link = state.link.clone();
-    drop(state);
-    if let Some(link) = link {
-        link.send(message, descriptors);
+    fn tell_with(&self, message: &ToChild, descriptors: &[BorrowedFd<'_>]) {
+        if let Some(link) = &self.link {
+            link.send(message, descriptors);
+        }
+    }
+
+    /// Tells the process to begin with a download; without one, the next is told.
+    fn begin(&mut self, id: DownloadId, message: ToChild, pipe: Option<Arc<OwnedFd>>) {
+        let between = self.link.is_none();
+        let Some(entry) = self.downloads.get_mut(&id) else { return };
+        if between {
+            entry.begins = Some((message, pipe));
+        } else {
+            let descriptors: Vec<BorrowedFd<'_>> = pipe.iter().map(|pipe| pipe.as_fd()).collect();
+            self.tell_with(&message, &descriptors);
+        }
+    }
+
+    /// Asks the process something; without one the answer is what can be said without it.
+    fn ask(&mut self, call: Call, question: impl FnOnce(u64) -> ToChild) {
+        if self.link.is_none() {
+            call.answer_without(self);
+            return;
+        }
+        self.next_call += 1;
+        self.calls.insert(self.next_call, Asking { call, looks: 0 });
+        self.tell(&question(self.next_call));
+    }
+
+    /// Bytes that all that waits for cold sides had on its way here.
+    fn backlog_bytes(&self) -> usize {
+        self.downloads.values().flat_map(|entry| &entry.backlog).map(|(_, size)| size).sum()
+    }
+
+    fn leave(&mut self, id: DownloadId, how: Leaving) {
+        let between = self.link.is_none();
+        if let Some(entry) = self.downloads.get_mut(&id)
+            && entry.leaving.is_none()
+        {
+            entry.leaving = Some(how);
+            entry.begins = None;
+            if between {
+                entry.goes(how);
+            }
+        }
     }
 }
 
@@ -407,50 +469,10 @@ fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
     descriptors.iter().map(AsFd::as_fd).collect()
 }
 
-/// Tells the process to begin with a download; without one, the next is told.
-fn begin_or_keep(
-    mut state: MutexGuard<'_, State>,
-    id: DownloadId,
-    message: ToChild,
-    pipe: Option<Arc<OwnedFd>>,
-) {
-    if state.link.is_some() {
-        let descriptors: Vec<BorrowedFd<'_>> = pipe.iter().map(|pipe| pipe.as_fd()).collect();
-        tell_with(state, &message, &descriptors);
-    } else if let Some(entry) = state.downloads.get_mut(&id) {
-        entry.begins = Some((message, pipe));
-    }
-}
-
-/// Asks the process something; without one the answer is what can be said without it.
-fn ask(mut state: MutexGuard<'_, State>, call: Call, question: impl FnOnce(u64) -> ToChild) {
-    if state.link.is_none() {
-        call.answer_without(&mut state);
-        return;
-    }
-    state.next_call += 1;
-    let number = state.next_call;
-    state.calls.insert(number, call);
-    tell(state, question(number));
-}
-
-fn leave(state: &mut State, id: DownloadId, how: Leaving) {
-    let between = state.link.is_none();
-    if let Some(entry) = state.downloads.get_mut(&id)
-        && entry.leaving.is_none()
-    {
-        entry.leaving = Some(how);
-        entry.begins = None;
-        if between {
-            entry.push(how.told());
-        }
-    }
-}
-
 fn give_up(entry: &mut Entry, error: &io::Error) {
     let message = format!("the part could not be handed to the engine's process: {error}; try again");
-    entry.push(ToCold::Returned { doubts: 0, have: SpanSet::new() });
-    entry.push(ToCold::GiveUp(Failure::new(Code::DiskError, message)));
+    entry.push(ToCold::Returned { doubts: 0, have: SpanSet::new() }, 0);
+    entry.push(ToCold::GiveUp(Failure::new(Code::DiskError, message)), 0);
 }
 
 /// A part as it is handed to another process: what is known of it, and descriptors of its own.
@@ -517,11 +539,14 @@ impl Entry {
             cold,
             backlog: VecDeque::new(),
             paused: false,
+            was_paused: false,
             leaving: None,
+            debt: Debt::default(),
             limit: None,
             begins: None,
             was_asked: false,
             lent_to: None,
+            is_accused: false,
             last: None,
         }
     }
@@ -533,30 +558,51 @@ impl Entry {
         Progress { phase, speed: 0, left: None, connections: 0, segments: Vec::new(), ..last }
     }
 
-    /// Passes something on to the cold side, or keeps it until there is room. Tells whether there was.
-    fn push(&mut self, message: ToCold) -> bool {
+    /// It was answered, and its part was lent with that to this process, if it was.
+    fn lends(&mut self, link: Option<Arc<Link>>, lends: bool) {
+        self.lent_to = link;
+        if lends {
+            self.debt.lent();
+        }
+    }
+
+    /// The process that was told of it is no more.
+    fn is_without_process(&mut self) {
+        (self.was_asked, self.was_paused, self.debt) = (false, false, Debt::default());
+        self.backlog.clear();
+    }
+
+    /// Tells the cold side that it is to go, which no process needs to do.
+    fn goes(&mut self, how: Leaving) {
+        self.debt.says_goodbye();
+        self.push(how.told(), 0);
+    }
+
+    /// Passes something on to the cold side, or keeps it until there is room. `size` is how many bytes it had on its
+    /// way here. Tells whether there was room.
+    fn push(&mut self, message: ToCold, size: usize) -> bool {
         let only_tells =
             matches!(message, ToCold::Tell(EventKind::Notice { .. } | EventKind::Waiting { .. }));
         if only_tells && self.backlog.len() >= MOST_TOLD {
             return true;
         }
         if matches!(message, ToCold::Paused) {
-            forget_what_a_pause_ends(&mut self.backlog);
+            self.backlog.retain(|(message, _)| !is_ended_by_a_pause(message));
         }
         if self.backlog.len() >= MOST_BACKLOG {
             return false;
         }
-        self.backlog.push_back(message);
+        self.backlog.push_back((message, size));
         self.flush();
         true
     }
 
     fn flush(&mut self) {
-        while let Some(message) = self.backlog.pop_front() {
+        while let Some((message, size)) = self.backlog.pop_front() {
             match self.cold.try_send(message) {
                 Ok(()) => {}
                 Err(TrySendError::Full(message)) => {
-                    self.backlog.push_front(message);
+                    self.backlog.push_front((message, size));
                     return;
                 }
                 Err(TrySendError::Closed(_)) => self.backlog.clear(),

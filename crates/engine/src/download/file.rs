@@ -204,7 +204,9 @@ impl<'a> FileSide<'a> {
     /// Follows the download until it is whole or will not be.
     pub(super) async fn follow(&mut self) -> Result<EventKind, Ending> {
         loop {
-            match self.download.next_wish(WRITEBACK_EVERY).await {
+            let wish = self.download.next_wish(WRITEBACK_EVERY).await;
+            self.take_up().await?;
+            match wish {
                 Wish::Prepare { preparation, doubts } => {
                     if let Some(done) = self.prepare(&preparation, doubts).await? {
                         return Ok(done);
@@ -222,8 +224,7 @@ impl<'a> FileSide<'a> {
                 Wish::Cancel => return Err(cancelled().into()),
                 Wish::Paused => {
                     let have = self.make_durable().await?;
-                    // Others need not wait for one that does nothing.
-                    self.download.suspect.take();
+                    self.download.is_held_up();
                     self.download.tell(EventKind::Paused { have }).await;
                 }
                 Wish::End => {
@@ -288,6 +289,14 @@ impl<'a> FileSide<'a> {
     /// Waits until the part is here alone, and knows then what is in it.
     pub(super) async fn recall(&mut self) -> Result<(), Failure> {
         self.download.recall().await;
+        self.take_up().await
+    }
+
+    /// If another process has given the part back, finds out what is in it: nothing is done with it before.
+    async fn take_up(&mut self) -> Result<(), Failure> {
+        if self.download.out.get() > 0 {
+            return Ok(());
+        }
         let Some((doubts, have)) = self.download.back.take() else { return Ok(()) };
         let (part, path) = (Arc::clone(self.landing.part()), self.landing.part_path());
         let quick = self.is_quick(part.identity().length);
@@ -574,8 +583,11 @@ impl<'a> FileSide<'a> {
             return Err(failure.clone().into());
         }
         self.download.tell(EventKind::Waiting { failure: failure.clone(), retry_in: LOOK_AGAIN }).await;
+        self.download.is_held_up();
         loop {
-            match self.download.next_wish(LOOK_AGAIN).await {
+            let wish = self.download.next_wish(LOOK_AGAIN).await;
+            self.take_up().await?;
+            match wish {
                 Wish::Save => {
                     let length = self.landing.part().identity().length;
                     if self.landing.has_room(length) {

@@ -75,15 +75,15 @@ pub(super) struct Live {
     pub(super) authorized: bool,
 }
 
-/// Takes out of a backlog what was asked and not yet heard when a pause came: it is not asked any more.
-pub(crate) fn forget_what_a_pause_ends(backlog: &mut VecDeque<ToCold>) {
-    backlog.retain(|message| match message {
+/// Whether this, asked and not yet heard when a pause comes, is not asked any more.
+pub(crate) fn is_ended_by_a_pause(message: &ToCold) -> bool {
+    match message {
         ToCold::Paused
         | ToCold::Turn(_)
         | ToCold::Prepare { .. }
         | ToCold::Verify { .. }
         | ToCold::AwaitMachine(_)
-        | ToCold::Tell(EventKind::Paused { .. }) => false,
+        | ToCold::Tell(EventKind::Paused { .. }) => true,
         ToCold::Tell(_)
         | ToCold::Learned { .. }
         | ToCold::GiveUp(_)
@@ -92,8 +92,8 @@ pub(crate) fn forget_what_a_pause_ends(backlog: &mut VecDeque<ToCold>) {
         | ToCold::Release { .. }
         | ToCold::Returned { .. }
         | ToCold::Crashed { .. }
-        | ToCold::Freed => true,
-    });
+        | ToCold::Freed => false,
+    }
 }
 
 impl Running {
@@ -125,7 +125,7 @@ impl Running {
     /// Tells that it is paused. What was asked and not yet heard is not asked any more, so that pauses
     /// and their ends do not pile up before a cold side that waits for its disk.
     pub(super) fn send_pause(&mut self) {
-        forget_what_a_pause_ends(&mut self.backlog);
+        self.backlog.retain(|message| !is_ended_by_a_pause(message));
         self.send(ToCold::Paused);
     }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tidegate_core::checkpoint::{About, Checkpoint, CheckpointError, FILE_SIZE, Record, Slot};
 use tidegate_core::{Span, SpanSet};
 
@@ -160,11 +161,21 @@ impl<D: Disk> PartFile<D> {
 }
 
 impl PartFile<OsDisk> {
-    /// Whether no other process can write into it; `None` where that cannot be found out.
+    /// Whether no other process can write into it; `None` where that cannot be found out. Waits a moment for one that
+    /// can: a program that is being started has copies of all descriptors of this process until it runs.
     ///
     /// # Errors
     /// When the part cannot be opened once more, or another process has taken its lock meanwhile.
     pub fn is_written_by_nobody_else(&self) -> io::Result<Option<bool>> {
+        for _ in 0..10 {
+            match self.disk.is_written_by_nobody_else() {
+                Ok(Some(false)) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                known => return known,
+            }
+            // The kernel tells nobody when it is over.
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.disk.is_written_by_nobody_else()
     }
 }

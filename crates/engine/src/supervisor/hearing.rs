@@ -1,7 +1,7 @@
 //! What a process says, and what becomes of it.
 
 use super::watcher::{Reader, Violation};
-use super::{Call, Leaving, Supervisor, comparable};
+use super::{Asking, Call, Leaving, MOST_BACKLOG_BYTES, Supervisor, comparable};
 use crate::config::Isolation;
 use crate::engine::ToCold;
 use crate::protocol::{Cold, FromChild, KindOf, Resolution, ToChild, VERSION};
@@ -17,8 +17,13 @@ impl Supervisor {
         std::mem::take(&mut self.lock().alive)
     }
 
-    /// What the process says.
-    pub(super) fn hear(self: &Arc<Self>, reader: &mut Reader, message: FromChild) -> Result<(), Violation> {
+    /// What the process says, in so many bytes.
+    pub(super) fn hear(
+        self: &Arc<Self>,
+        reader: &mut Reader,
+        message: FromChild,
+        size: usize,
+    ) -> Result<(), Violation> {
         let name = message.kind().name;
         if reader.ready.is_none() != matches!(message, FromChild::Ready { .. }) {
             return Err(Violation(format!("{name} at the wrong time")));
@@ -28,56 +33,47 @@ impl Supervisor {
                 return Err(Violation(format!("it speaks version {version}")));
             }
             FromChild::Ready { layers, missing, .. } => reader.ready = Some(Isolation { layers, missing }),
-            FromChild::Cold { id, message } => self.pass_on(id, message)?,
+            FromChild::Cold { id, message } => self.pass_on(id, message, size)?,
             FromChild::Done { call } => self.answered(call, name, |call| match call {
-                Call::Done(done) => {
-                    done.give(());
-                    Some(())
-                }
-                _ => None,
+                Call::Done(done) => Ok(done.give(())),
+                other => Err(other),
             })?,
             FromChild::Saved { call, result } => self.answered(call, name, |call| match call {
-                Call::Saved(saved) => {
-                    // Nobody may wait any more.
-                    let _ = saved.send(result);
-                    Some(())
-                }
-                _ => None,
+                // Nobody may wait any more.
+                Call::Saved(saved) => Ok(drop(saved.send(result))),
+                other => Err(other),
             })?,
             FromChild::Snapshot { call, snapshot } => self.answered(call, name, |call| match call {
                 Call::Snapshot(mut asked) => {
                     self.remember(&snapshot);
                     asked.snapshot = snapshot;
                     asked.give();
-                    Some(())
+                    Ok(())
                 }
-                _ => None,
+                other => Err(other),
             })?,
             FromChild::Progress { call, progress } => self.answered(call, name, |call| match call {
-                Call::Progress(_, reply) => {
-                    reply.give(progress);
-                    Some(())
-                }
-                _ => None,
+                Call::Progress(_, reply) => Ok(reply.give(progress)),
+                other => Err(other),
             })?,
-            FromChild::Cookies { call, cookies } => {
-                let all = {
+            FromChild::Cookies { call, cookies } => self.answered(call, name, |call| match call {
+                Call::Cookies(reply) => {
                     let state = &mut *self.lock();
                     // Of hosts that it has nothing to do with it has nothing to say.
                     let met: Vec<&str> = state.met.iter().map(String::as_str).collect();
                     state.cookies.replace(met, cookies, crate::engine::unix_now());
-                    state.cookies.clone()
-                };
-                self.answered(call, name, |call| match call {
-                    Call::Cookies(reply) => {
-                        reply.give(all);
-                        Some(())
-                    }
-                    _ => None,
-                })?;
+                    reply.give(state.cookies.clone());
+                    Ok(())
+                }
+                other => Err(other),
+            })?,
+            FromChild::Pong { call, .. } => {
+                let state = &mut *self.lock();
+                // One that takes nothing in cannot know what it was asked.
+                if state.ping == Some(call) {
+                    (state.ping, state.alive) = (None, true);
+                }
             }
-            // Whichever question it answers: it is alive.
-            FromChild::Pong { .. } => self.lock().alive = true,
             FromChild::Resolve { call, host, port } => self.look_up(reader, call, host, port),
             FromChild::WantRoots { call } => {
                 let link = Arc::clone(&reader.link);
@@ -122,7 +118,7 @@ impl Supervisor {
         }
     }
 
-    fn pass_on(&self, id: DownloadId, message: Cold) -> Result<(), Violation> {
+    fn pass_on(&self, id: DownloadId, message: Cold, size: usize) -> Result<(), Violation> {
         let mut state = self.lock();
         let (newest, ending) = (state.newest, state.ending);
         let Some(entry) = state.downloads.get_mut(&id) else {
@@ -135,10 +131,17 @@ impl Supervisor {
             Cold::Cancel => matches!(entry.leaving, Some(Leaving::Cancel)),
             Cold::End => ending || entry.leaving.is_some(),
             Cold::GiveUp(failure) => failure.code != Code::Cancelled,
+            Cold::Paused => entry.was_paused,
             _ => true,
         };
         if !told {
-            return Err(Violation(format!("it ends download {id}, which nobody asked for")));
+            return Err(Violation(format!("it ends or pauses download {id}, which nobody asked for")));
+        }
+        match &message {
+            Cold::Cancel | Cold::End => entry.debt.says_goodbye(),
+            Cold::Returned { .. } => entry.debt.returned(),
+            Cold::Freed => entry.debt.freed(),
+            _ => {}
         }
         let message = match message {
             Cold::Tell(kind) => ToCold::Tell(kind),
@@ -156,10 +159,9 @@ impl Supervisor {
             Cold::Returned { doubts, have } => ToCold::Returned { doubts, have },
             Cold::Freed => ToCold::Freed,
         };
-        match entry.push(message) {
-            true => Ok(()),
-            false => Err(Violation(format!("it says too much of download {id}"))),
-        }
+        let fits = entry.push(message, size)
+            && (entry.backlog.is_empty() || state.backlog_bytes() <= MOST_BACKLOG_BYTES);
+        if fits { Ok(()) } else { Err(Violation(format!("it says too much of download {id}"))) }
     }
 
     /// An answer came: hands it to whoever asked. One to a question of another kind is a violation; one that nobody
@@ -168,18 +170,20 @@ impl Supervisor {
         &self,
         number: u64,
         name: &str,
-        give: impl FnOnce(Call) -> Option<()>,
+        give: impl FnOnce(Call) -> Result<(), Call>,
     ) -> Result<(), Violation> {
-        let call = {
+        let asking = {
             let mut state = self.lock();
             if number > state.next_call {
                 return Err(Violation(format!("{name} answers nothing")));
             }
             state.calls.remove(&number)
         };
-        match call.map(give) {
-            Some(None) => Err(Violation(format!("{name} answers another question"))),
-            Some(Some(())) | None => Ok(()),
-        }
+        let Some(Asking { call, looks }) = asking else { return Ok(()) };
+        give(call).map_err(|call| {
+            // Whoever asked is answered when this process is ended for it.
+            self.lock().calls.insert(number, Asking { call, looks });
+            Violation(format!("{name} answers another question"))
+        })
     }
 }

@@ -3,21 +3,21 @@
 use crate::child::{ARGUMENT, NAME, SOCKET};
 use crate::protocol::ToChild;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use rustix::net::{Shutdown, sendmsg, shutdown, socketpair};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_confine::spawn::{Exit, Process, Program, Signal, Start};
 
-/// How long it may take to take in what it is told.
-const TO_HEAR: Duration = Duration::from_secs(10);
+/// What may wait for it to be taken in, in bytes: many times more than is ever said in the seconds after which a
+/// process that takes nothing in is ended.
+const MOST_WAITING: usize = 16 << 20;
 
 /// How much of what it said last is kept, in bytes.
 const LAST_WORDS: usize = 2 << 10;
@@ -25,11 +25,31 @@ const LAST_WORDS: usize = 2 << 10;
 /// A running process, and the way to it.
 pub(super) struct Link {
     socket: OwnedFd,
-    out: Mutex<Vec<u8>>,
+    outbox: Mutex<Outbox>,
+    /// Wakes the thread that writes what waits.
+    wake: Arc<OwnedFd>,
     process: Mutex<Process>,
     words: Mutex<Words>,
     /// Why it was ended by us.
     ended_for: Mutex<Option<&'static str>>,
+}
+
+/// What it was told and has not taken in.
+#[derive(Default)]
+struct Outbox {
+    buffer: Vec<u8>,
+    waiting: VecDeque<Parcel>,
+    /// Bytes that wait.
+    bytes: usize,
+    /// Nothing more can be said.
+    closed: bool,
+}
+
+/// A message, or what is left of it.
+struct Parcel {
+    bytes: Vec<u8>,
+    sent: usize,
+    descriptors: Vec<OwnedFd>,
 }
 
 struct Words {
@@ -39,12 +59,11 @@ struct Words {
 
 impl Link {
     /// Starts a process. From a thread that lives as long as it shall, since it ends with that.
-    pub(super) fn start(program: &Program) -> io::Result<Self> {
+    /// `wake` is written to when something waits to be written ([`Link::flush`]).
+    pub(super) fn start(program: &Program, wake: &Arc<OwnedFd>) -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let (pipe, their_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        // Whoever has something to say to one that hears nothing does not wait for ever.
-        set_socket_timeout(&ours, Timeout::Send, Some(TO_HEAR))?;
         let process = Start::new(NAME)
             .argument(ARGUMENT)
             .descriptor(SOCKET, theirs.as_fd())
@@ -56,8 +75,9 @@ impl Link {
             .dying_with_us(Signal::KILL)
             .spawn(program)?;
         let words = Mutex::new(Words { pipe: File::from(pipe), last: Vec::new() });
-        let (out, ended_for) = (Mutex::default(), Mutex::default());
-        Ok(Self { socket: ours, out, process: Mutex::new(process), words, ended_for })
+        let (outbox, ended_for) = (Mutex::default(), Mutex::default());
+        let (wake, process) = (Arc::clone(wake), Mutex::new(process));
+        Ok(Self { socket: ours, outbox, wake, process, words, ended_for })
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -69,32 +89,76 @@ impl Link {
         self.process().id()
     }
 
-    /// Says something, with these descriptors; waits until the process has taken it in, or is gone. If it is, that
-    /// is found elsewhere.
+    /// Says something, with these descriptors, and does not wait until the process has taken it in: what it does not
+    /// take in at once is written later. If it is gone, that is found elsewhere.
     pub(super) fn send(&self, message: &ToChild, descriptors: &[BorrowedFd<'_>]) {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        out.clear();
-        message.encode(&mut out);
-        if self.write(&out, descriptors).is_err() {
-            // Half a message may be with it: nothing that follows could be understood.
-            let _ = shutdown(&self.socket, Shutdown::Both);
+        let mut outbox = self.outbox();
+        let outbox = &mut *outbox;
+        if outbox.closed {
+            return;
         }
-        if out.capacity() > 1 << 20 {
-            *out = Vec::new();
+        outbox.buffer.clear();
+        message.encode(&mut outbox.buffer);
+        let mut sent = 0;
+        if outbox.waiting.is_empty() {
+            match self.write(&outbox.buffer, descriptors) {
+                Ok(count) => sent = count,
+                Err(_) => return self.break_off(outbox),
+            }
+        }
+        if sent < outbox.buffer.len() {
+            if outbox.bytes + outbox.buffer.len() > MOST_WAITING {
+                self.break_off(outbox);
+                return self.end("it did not take in what it was told");
+            }
+            // Those that ride on a message have gone with its first byte.
+            let left = if sent == 0 { descriptors } else { &[] };
+            let owned: io::Result<Vec<OwnedFd>> = left.iter().map(BorrowedFd::try_clone_to_owned).collect();
+            let Ok(descriptors) = owned else { return self.break_off(outbox) };
+            outbox.bytes += outbox.buffer.len() - sent;
+            outbox.waiting.push_back(Parcel { bytes: outbox.buffer.clone(), sent, descriptors });
+            // Fails only when that thread is awake already.
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+        if outbox.buffer.capacity() > 1 << 20 {
+            outbox.buffer = Vec::new();
         }
     }
 
-    /// Says something unless somebody else is saying something just now, or it takes nothing in.
-    pub(super) fn send_without_waiting(&self, message: &ToChild) {
-        if let Ok(mut out) = self.out.try_lock() {
-            out.clear();
-            message.encode(&mut out);
-            // A short message goes whole or not at all.
-            let _ = rustix::net::send(&self.socket, &out, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    /// Whether something waits until the socket takes it.
+    pub(super) fn has_more(&self) -> bool {
+        !self.outbox().waiting.is_empty()
+    }
+
+    /// Writes of what waits as much as the socket takes.
+    pub(super) fn flush(&self) {
+        let mut outbox = self.outbox();
+        while let Some(parcel) = outbox.waiting.front_mut() {
+            let descriptors: Vec<BorrowedFd<'_>> = parcel.descriptors.iter().map(AsFd::as_fd).collect();
+            match self.write(&parcel.bytes[parcel.sent..], &descriptors) {
+                Ok(0) => return,
+                Ok(count) => {
+                    parcel.sent += count;
+                    parcel.descriptors.clear();
+                    let is_whole = parcel.sent == parcel.bytes.len();
+                    outbox.bytes -= count;
+                    if is_whole {
+                        outbox.waiting.pop_front();
+                    }
+                }
+                Err(_) => return self.break_off(&mut outbox),
+            }
         }
     }
 
-    fn write(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// Half a message may be with it: nothing that follows could be understood.
+    fn break_off(&self, outbox: &mut Outbox) {
+        *outbox = Outbox { closed: true, ..Outbox::default() };
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Writes as much as there is room for, and tells how much that was. The descriptors go with the first byte.
+    fn write(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut sent = 0;
         while sent < bytes.len() {
@@ -103,13 +167,15 @@ impl Link {
                 ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
             }
             let parts = [IoSlice::new(&bytes[sent..])];
-            match sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match sendmsg(&self.socket, &parts, &mut ancillary, flags) {
                 Ok(count) => sent += count,
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(sent)
     }
 
     /// Reads what there is, without waiting; 0 at the end. Descriptors that it may send are not taken.
@@ -123,8 +189,9 @@ impl Link {
         }
     }
 
-    /// Tells it that nothing more is said.
+    /// Tells it that nothing more is said; what still waits is not said.
     pub(super) fn hang_up(&self) {
+        *self.outbox() = Outbox { closed: true, ..Outbox::default() };
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
@@ -185,6 +252,10 @@ impl Link {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let last = lines[lines.len().saturating_sub(3)..].join("; ");
         last.chars().filter(|c| !c.is_control()).take(400).collect()
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {

@@ -86,6 +86,11 @@ impl Lookups {
         }
     }
 
+    /// Whoever asked is no more.
+    pub(super) fn forget(&self) {
+        self.shared.lock().jobs.clear();
+    }
+
     /// Nothing is looked up any more, and the threads end when what they are at has come to its end.
     pub(super) fn close(&self) {
         let mut state = self.shared.lock();

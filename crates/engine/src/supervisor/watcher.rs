@@ -1,12 +1,14 @@
 //! The thread that reads what the processes say, and starts and ends them.
 
 use super::link::Link;
+use super::overdue::{LOOK_EVERY, Overdue, waits_for_disk};
 use super::watch::{Act, Watch};
 use super::{MOST_STRANGERS, STRANGERS_EACH, State, Supervisor, unavailable};
 use crate::config::Isolation;
 use crate::engine::ToCold;
 use crate::protocol::{FromChild, KindOf, ToChild, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -21,8 +23,9 @@ const TRY_AGAIN: Duration = Duration::from_millis(20);
 /// How long the first process has been running when a spare is started: a program that is done by then needs none.
 const SPARE_AFTER: Duration = Duration::from_millis(500);
 
-/// How long a process that was killed may take to be gone before the next is started.
-const TO_GO: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How long a process that was killed may take to be gone before the next is started. One of which a thread waits for
+/// a disk may take as long as that.
+const TO_GO: Duration = Duration::from_secs(1);
 
 /// How long a process may take to end after everything was saved.
 const TO_END: Duration = Duration::from_secs(10);
@@ -39,6 +42,10 @@ pub(super) struct Watcher {
     ends_at: Option<Instant>,
     /// The process is ended for not answering.
     hangs: bool,
+    /// When it was found that the process is to end, which it has not.
+    doomed: Option<Instant>,
+    /// When what it owes is looked at next.
+    look_at: Instant,
     buffer: Box<[u8]>,
 }
 
@@ -64,6 +71,8 @@ impl Watcher {
             spare_at: None,
             ends_at: None,
             hangs: false,
+            doomed: None,
+            look_at: Instant::now(),
             buffer: vec![0; 64 << 10].into_boxed_slice(),
         }
     }
@@ -85,16 +94,18 @@ impl Watcher {
                 }
                 Act::Ping => {
                     if let Some(reader) = &self.current {
-                        // Whatever comes back says that it is alive.
-                        reader.link.send_without_waiting(&ToChild::Ping { call: 0 });
+                        let ping = &mut self.supervisor.lock().ping;
+                        let call = *ping.get_or_insert_with(|| RandomState::new().hash_one(0));
+                        reader.link.send(&ToChild::Ping { call }, &[]);
                     }
                     continue;
                 }
                 Act::Kill => {
+                    // Its end is noticed as every other.
                     self.hangs = true;
                     self.current.iter().for_each(|reader| reader.link.kill());
-                    // Its end is noticed as every other.
-                    Some(now + Duration::from_millis(100))
+                    self.doomed.get_or_insert(now);
+                    Some(now + TO_GO)
                 }
                 Act::GiveUp => {
                     self.give_up();
@@ -102,10 +113,50 @@ impl Watcher {
                 }
             };
             self.keep_a_spare(now);
-            let times = [self.spare_at, self.ends_at, backlog.then(|| now + TRY_AGAIN)];
+            if self.has_gone_without_a_word(now) {
+                continue;
+            }
+            let gone_by = self.doomed.map(|doomed| doomed + TO_GO);
+            let look_at = self.look_for_overdue(now);
+            let times = [self.spare_at, self.ends_at, gone_by, look_at, backlog.then(|| now + TRY_AGAIN)];
             until = times.into_iter().chain([until]).flatten().min();
             self.wait_and_read(until);
         }
+    }
+
+    /// One that was killed and is not gone, since a disk holds one of its threads: it does nothing more, and the next
+    /// takes its place. Tells whether it was so.
+    fn has_gone_without_a_word(&mut self, now: Instant) -> bool {
+        let Some(current) = &self.current else { return false };
+        if current.link.ended_for().is_some() {
+            self.doomed.get_or_insert(now);
+        }
+        if self.doomed.is_none_or(|doomed| now < doomed + TO_GO) {
+            return false;
+        }
+        if let Some(current) = self.current.take() {
+            self.has_ended(&current, None);
+        }
+        true
+    }
+
+    /// Ends a process that owes something for too long. Tells when to look again.
+    fn look_for_overdue(&mut self, now: Instant) -> Option<Instant> {
+        let current = self.current.as_ref()?;
+        let mut state = self.supervisor.lock();
+        if !state.is_owed_anything() {
+            return None;
+        }
+        if now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            let process = current.link.id();
+            match state.look_for_overdue(|| waits_for_disk(process)) {
+                Overdue::Nothing => {}
+                Overdue::ForADisk => current.link.end("it did not give back what it was lent"),
+                Overdue::ForNothing => current.link.end("it did not answer a question"),
+            }
+        }
+        Some(self.look_at)
     }
 
     /// Everything was saved: the process is told to end. Tells whether it has.
@@ -138,7 +189,7 @@ impl Watcher {
         state.ending = true;
         answer_all(&mut state);
         for entry in state.downloads.values_mut() {
-            entry.push(ToCold::GiveUp(failure.clone()));
+            entry.push(ToCold::GiveUp(failure.clone()), 0);
         }
         if let Some(started) = state.started.take() {
             // Nobody may wait any more.
@@ -167,7 +218,7 @@ impl Watcher {
                 self.current = Some(spare);
                 self.if_ready(now);
             }
-            None => match Link::start(&self.program) {
+            None => match Link::start(&self.program, &self.supervisor.wake) {
                 Ok(link) => self.current = Some(Reader::new(link)),
                 Err(error) => {
                     let message = format!("the engine's process cannot be started: {error}");
@@ -192,15 +243,26 @@ impl Watcher {
     fn if_ready(&mut self, now: Instant) {
         let Some(Reader { link, ready: Some(isolation), .. }) = &self.current else { return };
         let mut state = self.supervisor.lock();
+        if state.whole && !isolation.missing.is_empty() {
+            let why = format!(
+                "the engine's process cannot be isolated as required, this system lacks: {}; see tidegate doctor",
+                isolation.missing.join(", ")
+            );
+            state.over.get_or_insert_with(|| Failure::new(Code::EngineUnavailable, why));
+            drop(state);
+            link.end("it is not isolated as required");
+            return self.give_up();
+        }
         state.met.clear();
         state.strangers_left = (STRANGERS_EACH * (1 + state.downloads.len())).min(MOST_STRANGERS);
         link.send(&ToChild::Hello { version: VERSION, setup: state.setup.clone() }, &[]);
-        for (id, entry) in &state.downloads {
+        for (id, entry) in &mut state.downloads {
             link.send(&ToChild::Register { id: *id }, &[]);
             if let Some(limit) = entry.limit {
                 link.send(&ToChild::SetDownloadLimit { id: *id, limit }, &[]);
             }
             if entry.paused {
+                entry.was_paused = true;
                 // Nobody waits for the answer.
                 link.send(&ToChild::Pause { id: *id, call: 0 }, &[]);
             }
@@ -244,7 +306,7 @@ impl Watcher {
             };
             if wanted && self.spare.is_none() {
                 // Without one the next is only started later.
-                self.spare = Link::start(&self.program).ok().map(Reader::new);
+                self.spare = Link::start(&self.program, &self.supervisor.wake).ok().map(Reader::new);
             }
         }
     }
@@ -264,16 +326,25 @@ impl Watcher {
             .map(|reader| Arc::clone(&reader.link))
             .collect();
         let mut fds = vec![PollFd::from_borrowed_fd(wake.wake.as_fd(), PollFlags::IN)];
-        fds.extend(links.iter().map(|link| PollFd::from_borrowed_fd(link.socket(), PollFlags::IN)));
+        fds.extend(links.iter().map(|link| {
+            let more = if link.has_more() { PollFlags::OUT } else { PollFlags::empty() };
+            PollFd::from_borrowed_fd(link.socket(), PollFlags::IN | more)
+        }));
         // Interrupted or not: what there is, is read.
         let _ = poll(&mut fds, timeout.as_ref());
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         drop(fds);
-        if ready[0] {
+        if !ready[0].is_empty() {
             let _ = rustix::io::read(&wake.wake, &mut [0; 8]);
         }
         let has_current = self.current.is_some();
-        for (index, _) in ready[1..].iter().enumerate().filter(|(_, ready)| **ready) {
+        for (index, (link, ready)) in links.iter().zip(&ready[1..]).enumerate() {
+            if ready.contains(PollFlags::OUT) {
+                link.flush();
+            }
+            if ready.difference(PollFlags::OUT).is_empty() {
+                continue;
+            }
             if index == 0 && has_current { self.read_current() } else { self.read_spare() }
         }
     }
@@ -281,7 +352,8 @@ impl Watcher {
     fn read_current(&mut self) {
         let Some(mut reader) = self.current.take() else { return };
         reader.link.listen();
-        match reader.read(&mut self.buffer, |reader, message| self.supervisor.hear(reader, message)) {
+        let hear = |reader: &mut Reader, message, size| self.supervisor.hear(reader, message, size);
+        match reader.read(&mut self.buffer, hear) {
             Ok(true) => {
                 let was_ready = self.supervisor.lock().link.is_some();
                 self.current = Some(reader);
@@ -304,7 +376,7 @@ impl Watcher {
     fn read_spare(&mut self) {
         let Some(mut spare) = self.spare.take() else { return };
         spare.link.listen();
-        let ready = |reader: &mut Reader, message: FromChild| match message {
+        let ready = |reader: &mut Reader, message: FromChild, _| match message {
             FromChild::Ready { version: VERSION, layers, missing } if reader.ready.is_none() => {
                 reader.ready = Some(Isolation { layers, missing });
                 Ok(())
@@ -322,7 +394,13 @@ impl Watcher {
         // It may have closed its socket only. One that a disk holds may take long to go, and is not waited for by
         // everybody: only by those whose parts it has.
         reader.link.kill();
-        reader.link.wait_until_gone(Some(TO_GO));
+        let to_go = Timespec { tv_sec: 1, tv_nsec: 0 };
+        reader.link.wait_until_gone(Some(if self.doomed.take().is_some() {
+            Timespec::default()
+        } else {
+            to_go
+        }));
+        self.supervisor.lookups.forget();
         let exit = reader.link.exit();
         let now = Instant::now();
         let code = if violation.is_some() { Code::EngineProtocol } else { Code::EngineCrash };
@@ -332,7 +410,7 @@ impl Watcher {
             (None, Some(why), ..) => format!("was ended: {why}"),
             (None, None, true, _) => "was ended: it did not answer".to_owned(),
             (None, None, false, Ok(Some(exit))) => exit.to_string(),
-            (None, None, false, Ok(None)) => "closed its socket and does not end".to_owned(),
+            (None, None, false, Ok(None)) => "closed its socket and has not ended".to_owned(),
             (None, None, false, Err(error)) => format!("ended ({error})"),
         };
         let words = reader.link.last_words();
@@ -341,18 +419,18 @@ impl Watcher {
             .with_remedy(Remedy::Retry { after: None });
         let mut state = self.supervisor.lock();
         let was_ready = state.link.take().is_some();
+        (state.ping, state.alive) = (None, false);
         answer_all(&mut state);
         let ending = state.ending;
         // Of one that was never ready no download knows anything.
         for entry in state.downloads.values_mut().filter(|_| was_ready) {
-            let suspicious = by_us.is_none() && !entry.paused;
-            entry.was_asked = false;
-            entry.backlog.clear();
-            entry.push(ToCold::Crashed { failure: failure.clone(), suspicious });
+            let suspicious = std::mem::take(&mut entry.is_accused) || (by_us.is_none() && !entry.paused);
+            entry.is_without_process();
+            entry.push(ToCold::Crashed { failure: failure.clone(), suspicious }, 0);
             if ending {
-                entry.push(ToCold::End);
+                entry.push(ToCold::End, 0);
             } else if let Some(leaving) = entry.leaving {
-                entry.push(leaving.told());
+                entry.goes(leaving);
             }
         }
         drop(state);
@@ -367,7 +445,7 @@ impl Watcher {
 /// Answers everybody who waits for an answer of a process that is no more.
 fn answer_all(state: &mut State) {
     let calls = std::mem::take(&mut state.calls);
-    calls.into_values().for_each(|call| call.answer_without(state));
+    calls.into_values().for_each(|asking| asking.call.answer_without(state));
 }
 
 impl Reader {
@@ -379,7 +457,7 @@ impl Reader {
     fn read(
         &mut self,
         buffer: &mut [u8],
-        mut hear: impl FnMut(&mut Self, FromChild) -> Result<(), Violation>,
+        mut hear: impl FnMut(&mut Self, FromChild, usize) -> Result<(), Violation>,
     ) -> Result<bool, Violation> {
         let count = match self.link.read(buffer) {
             Ok(0) => return Ok(false),
@@ -389,12 +467,12 @@ impl Reader {
         };
         self.decoder.feed(&buffer[..count]);
         loop {
-            let message = match self.decoder.message() {
+            let (message, size) = match self.decoder.message() {
                 Ok(None) => return Ok(true),
-                Ok(Some(message)) => FromChild::decode(message.kind, message.body),
+                Ok(Some(message)) => (FromChild::decode(message.kind, message.body), message.body.len()),
                 Err(error) => return Err(Violation(error.to_string())),
             };
-            hear(self, message.map_err(|error| Violation(error.to_string()))?)?;
+            hear(self, message.map_err(|error| Violation(error.to_string()))?, size)?;
         }
     }
 }

@@ -155,7 +155,8 @@ pub(crate) fn keeps() {
             let (bench, id) = lied_to("keeps", length, true);
             let first = bench.engine.process().unwrap();
             let outcome = bench.follow(id);
-            // What it wrote until it was ended is there, or not: if it is, the file is not right and not published.
+            // What it wrote until it was ended is there, or not: if it is, the file is not right and not published. Each
+            // that follows does the same, until the download is taken for the cause.
             match &outcome.last {
                 EventKind::Completed { path: Some(path), proof, .. } => {
                     assert_eq!(*proof, Proof::Digest);

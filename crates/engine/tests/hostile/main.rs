@@ -56,6 +56,8 @@ const TESTS: &alone::Tests = &[
     ("one_that_is_never_ready_is_given_up_with_a_reason", silences::never_ready),
     ("one_that_speaks_another_version_is_given_up_with_a_reason", silences::other_version),
     ("one_that_does_not_listen_holds_up_nobody_and_is_ended", silences::deaf),
+    ("one_that_says_that_it_is_alive_without_having_listened_is_ended", silences::parrot),
+    ("one_that_gives_nothing_back_is_ended_when_its_download_is_to_go", silences::miser),
     ("one_that_listens_late_is_left_alone", silences::late),
     ("where_there_will_be_no_other_each_download_is_told", silences::no_other),
 ];

@@ -51,6 +51,7 @@ const VIOLATIONS: &[Violation] = &[
             }
         }
     }),
+    ("a pause that nobody asked for", |line, id| line.tell(id, Cold::Paused)),
     ("what only a cold side tells", |line, id| {
         let proof = Proof::Digest;
         let path = Some(PathBuf::from("/etc/passwd"));
@@ -121,8 +122,8 @@ pub(crate) fn violations() {
             let outcome = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     while *how == ANOTHER && !over.load(Ordering::Relaxed) {
-                        // Whatever is answered, it is in time.
-                        let _ = bench.engine.snapshot();
+                        // Whoever asked is answered all the same.
+                        bench.engine.snapshot().unwrap();
                     }
                 });
                 let outcome = bench.follow(id);

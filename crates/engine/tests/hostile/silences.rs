@@ -1,13 +1,15 @@
 //! What it does not say, and does not hear.
 
-use super::child::{Line, be_honest};
+use super::child::{Line, be_honest, preparation};
+use super::processes::end_by;
 use super::{LONGEST, MIB, bench, bounded, request, told};
 use crate::common::Bench;
+use rustix::process::Signal;
 use std::time::Duration;
 use tidegate_core::Code;
 use tidegate_core::message::EventKind;
 use tidegate_engine::connect::{NetworkConfig, TlsConfig};
-use tidegate_engine::protocol::{Cold, VERSION};
+use tidegate_engine::protocol::{Cold, FromChild, ToChild, VERSION};
 use tidegate_engine::{Config, Engine, Mode};
 use tidegate_testkit::{Body, Origin, Resource};
 
@@ -71,6 +73,75 @@ pub(crate) fn deaf() {
         let outcome = bench.get(bench.request(&[&origin.url("/f")]));
         assert_eq!(body.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
         assert_ne!(bench.engine.process(), first);
+        bench.engine.shutdown(LONGEST).unwrap();
+    });
+}
+
+/// The first listens to nothing after its hello, and says all the time that it is alive.
+pub(crate) fn be_a_parrot(generation: u64) {
+    if generation > 1 {
+        return be_honest();
+    }
+    let (mut line, _) = Line::after_hello();
+    line.start();
+    loop {
+        for call in [0, 1, u64::MAX] {
+            line.say(&FromChild::Pong { call, at_ns: 0 });
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+pub(crate) fn parrot() {
+    bounded(|| {
+        let body = Body::random(1, 2 * MIB);
+        let origin = Origin::builder().resource("/f", Resource::new(body.clone())).start().unwrap();
+        let bench = bench("");
+        let first = bench.engine.process();
+        let outcome = bench.get(bench.request(&[&origin.url("/f")]));
+        assert_eq!(body.first_difference_in(outcome.path().unwrap()).unwrap(), None, "{outcome:?}");
+        assert_ne!(bench.engine.process(), first);
+        bench.engine.shutdown(LONGEST).unwrap();
+    });
+}
+
+/// The first takes a part, answers whatever it is asked, and never gives the part back.
+pub(crate) fn be_a_miser(generation: u64) {
+    if generation > 1 {
+        return be_honest();
+    }
+    let (mut line, _) = Line::after_hello();
+    let id = line.start();
+    let lent = line.prepare(id, preparation(2 * MIB));
+    loop {
+        match line.hear() {
+            Some((ToChild::Stop { call, .. }, _)) => {
+                line.say(&FromChild::Done { call });
+                line.tell(id, Cold::End);
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    drop(lent);
+}
+
+pub(crate) fn miser() {
+    bounded(|| {
+        let bench = bench("");
+        let first = bench.engine.process().unwrap();
+        let id = bench.start(request(&bench));
+        let last = loop {
+            let event = bench.engine.next_event(LONGEST).unwrap().unwrap();
+            match event.kind {
+                // Now it has the part.
+                EventKind::Named { .. } => bench.engine.stop(id).unwrap(),
+                kind if kind.is_final() => break kind,
+                _ => {}
+            }
+        };
+        assert!(matches!(last, EventKind::Stopped { .. }), "{last:?}");
+        assert!(!end_by(first, Signal::KILL), "it is gone");
         bench.engine.shutdown(LONGEST).unwrap();
     });
 }
