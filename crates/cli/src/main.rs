@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     if let Some(code) = tidegate_engine::run_if_child() {
         return code;
     }
+    tidegate_engine::sys::raise_open_file_limit();
     let environment = Environment::of_this_process();
     let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,

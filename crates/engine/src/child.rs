@@ -5,9 +5,10 @@
 //! What it may touch of the machine's files is what it is handed as open descriptors.
 //!
 //! Its threads are all there before the lock-down, since there can be none after it: those that are not needed yet
-//! wait. The main thread reads what the parent says, and never waits for a disk.
+//! wait. The main thread becomes the control thread, reads what the parent says ([`ear`]), and never waits for a disk.
 
 mod downlink;
+mod ear;
 mod keeper;
 mod strangers;
 mod uplink;
@@ -21,6 +22,7 @@ use crate::protocol::{FromChild, KindOf, Place, Setup, ToChild, VERSION};
 use crate::target::{StreamTarget, Target};
 use crate::threads::Threads;
 use downlink::{Broken, Downlink};
+use ear::{Bell, Ear, End};
 use keeper::Keeper;
 use std::ffi::CStr;
 use std::fs::File;
@@ -28,11 +30,11 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use strangers::{AskParent, AskRoots};
 use tidegate_confine::{ENGINE, Layers, State, Why};
+use tidegate_core::DownloadId;
 use tidegate_core::message::Snapshot;
-use tidegate_core::{Code, DownloadId, Failure};
 use uplink::Uplink;
 
 /// What such a process is called, whatever its file's name is.
@@ -44,9 +46,9 @@ pub(crate) const ARGUMENT: &CStr = c"engine";
 /// The number of its socket.
 pub(crate) const SOCKET: RawFd = 3;
 
-/// Threads that wait for work when the process is locked down: the control thread, the one that writes to the
-/// parent, the keeper; and for each disk two, one that writes and one that waits for syncs.
-const THREADS: usize = 3 + 2 * 8;
+/// Threads that wait for work when the process is locked down: the one that writes to the parent, the keeper; and for
+/// each disk two, one that writes and one that waits for syncs.
+const THREADS: usize = 2 + 2 * 8;
 
 /// If this program was started to be the engine's process, is that until its end, and returns how it ended.
 ///
@@ -75,6 +77,7 @@ pub(crate) fn is_wanted() -> bool {
 /// Runs on this socket until the parent is gone or has it end.
 fn run(socket: OwnedFd, layers: Layers) -> ExitCode {
     crate::sys::have_one_heap();
+    crate::sys::raise_open_file_limit();
     // The first time, the kernel's clock is looked for, by way of a file.
     let _ = crate::sys::monotonic_ns();
     let half = match tidegate_confine::begin(&ENGINE, layers) {
@@ -95,6 +98,10 @@ fn run(socket: OwnedFd, layers: Layers) -> ExitCode {
         Ok(keeper) => keeper,
         Err(error) => return fail(&format!("there are no threads for it: {error}")),
     };
+    let bell = match Bell::new() {
+        Ok(bell) => Arc::new(bell),
+        Err(error) => return fail(&format!("its control thread cannot be woken: {error}")),
+    };
     let report = half.finish();
     // One that holds in part is named twice. That root is exempt from one takes nothing away: others refuse the same.
     let named = |is: fn(State) -> bool| -> Vec<String> {
@@ -112,19 +119,63 @@ fn run(socket: OwnedFd, layers: Layers) -> ExitCode {
     });
 
     let mut downlink = Downlink::new(socket);
-    let setup = match downlink.next() {
-        Ok((ToChild::Hello { version: VERSION, setup }, _)) => setup,
-        Ok((ToChild::Hello { version, .. }, _)) => {
-            return fail(&format!("its parent speaks version {version}, and it speaks {VERSION}"));
+    let first = loop {
+        match downlink.wait().and_then(|()| downlink.next()) {
+            Ok(Some((message, _))) => break message,
+            Ok(None) => {}
+            // A spare that was not needed.
+            Err(Broken::Ended) => return ExitCode::SUCCESS,
+            Err(broken) => return fail(&format!("it did not understand its parent: {broken}")),
         }
-        Ok((message, _)) => return fail(&format!("its parent began with {}", message.kind().name)),
-        // A spare that was not needed.
-        Err(Broken::Ended) => return ExitCode::SUCCESS,
-        Err(broken) => return fail(&format!("it did not understand its parent: {broken}")),
     };
-    match Child::start(setup, uplink, keeper, threads) {
-        Ok(child) => child.serve(downlink),
-        Err(failure) => fail(&failure.message),
+    match first {
+        ToChild::Hello { version: VERSION, setup } => serve(setup, downlink, bell, uplink, keeper, threads),
+        ToChild::Hello { version, .. } => {
+            fail(&format!("its parent speaks version {version}, and it speaks {VERSION}"))
+        }
+        message => fail(&format!("its parent began with {}", message.kind().name)),
+    }
+}
+
+/// Does what the parent says until it is gone, or there is nothing more to do.
+fn serve(
+    setup: Setup,
+    downlink: Downlink,
+    bell: Arc<Bell>,
+    uplink: Arc<Uplink>,
+    keeper: Arc<Keeper>,
+    threads: Arc<Threads>,
+) -> ExitCode {
+    let Setup { limits, network, user_agent, referer, buffered, seed } = setup;
+    let names = Arc::new(AskParent::new(&uplink));
+    let roots = Arc::new(AskRoots::new(&uplink));
+    let config =
+        Config { limits, network: network.clone(), user_agent, referer, buffered, seed, ..Config::default() };
+    let network = Network::asking(network, Box::new(Arc::clone(&names)), Box::new(Arc::clone(&roots)));
+    let network = match network {
+        Ok(network) => network,
+        Err(failure) => return fail(&failure.message),
+    };
+    let (sender, queue) = sync_channel(crate::handle::INBOX);
+    let (tells, asks, rings) = (Arc::clone(&uplink), Arc::clone(&uplink), Arc::clone(&bell));
+    let snapshots = Arc::new(move |call, snapshot| tells.send(&FromChild::Snapshot { call, snapshot }));
+    let child = Child { uplink: Arc::clone(&uplink), keeper: Arc::clone(&keeper), names, roots, snapshots };
+    let ear = Ear::new(downlink, child, queue, bell);
+    let end = ear.end();
+    let tell = move |message| {
+        // Fails only when the control thread has ended, and then nobody wants to know.
+        let _ = sender.send(message);
+        rings.ring();
+    };
+    Control::new(config, network, Box::new(ear), tell, threads)
+        .asking(move |host| asks.send(&FromChild::Introduce { host: host.to_owned() }))
+        .run();
+    // Nobody asks for it any more. What is here is found by the next run.
+    keeper.save_all();
+    uplink.break_off();
+    match end.get() {
+        None | Some(End::Gone) => ExitCode::SUCCESS,
+        Some(End::Broken(why)) => fail(why),
     }
 }
 
@@ -135,8 +186,8 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// What is done with what the parent says.
 struct Child {
-    control: SyncSender<Inbox>,
     uplink: Arc<Uplink>,
     keeper: Arc<Keeper>,
     names: Arc<AskParent>,
@@ -145,64 +196,15 @@ struct Child {
 }
 
 impl Child {
-    fn start(
-        setup: Setup,
-        uplink: Arc<Uplink>,
-        keeper: Arc<Keeper>,
-        threads: Arc<Threads>,
-    ) -> Result<Self, Failure> {
-        let Setup { limits, network, user_agent, referer, buffered, seed } = setup;
-        let names = Arc::new(AskParent::new(&uplink));
-        let roots = Arc::new(AskRoots::new(&uplink));
-        let config = Config {
-            limits,
-            network: network.clone(),
-            user_agent,
-            referer,
-            buffered,
-            seed,
-            ..Config::default()
-        };
-        let network = Network::asking(network, Box::new(Arc::clone(&names)), Box::new(Arc::clone(&roots)))?;
-        let (control, inbox) = sync_channel(crate::handle::INBOX);
-        let asks = Arc::clone(&uplink);
-        let engine = Control::new(config, network, inbox, control.clone(), Arc::clone(&threads))
-            .asking(move |host| asks.send(&FromChild::Introduce { host: host.to_owned() }));
-        threads
-            .spawn("control".to_owned(), move || engine.run())
-            .map_err(|error| Failure::new(Code::Internal, format!("no thread could be started: {error}")))?;
-        let tells = Arc::clone(&uplink);
-        let snapshots = Arc::new(move |call, snapshot| tells.send(&FromChild::Snapshot { call, snapshot }));
-        Ok(Self { control, uplink, keeper, names, roots, snapshots })
-    }
-
-    /// Does what the parent says until it is gone, or there is nothing more to do.
-    fn serve(self, mut downlink: Downlink) -> ExitCode {
-        let why = loop {
-            match downlink.next() {
-                Ok((message, descriptors)) => {
-                    if let Err(why) = self.take(message, descriptors) {
-                        break Some(why.to_owned());
-                    }
-                }
-                Err(Broken::Ended) => break None,
-                Err(broken) => break Some(format!("it did not understand its parent: {broken}")),
-            }
-        };
-        // Nobody asks for it any more. What is here is found by the next run.
-        self.keeper.save_all();
-        self.uplink.break_off();
-        why.map_or(ExitCode::SUCCESS, |why| fail(&why))
-    }
-
-    fn take(&self, message: ToChild, descriptors: Vec<OwnedFd>) -> Result<(), &'static str> {
+    /// What a message of the parent is to the control thread, if it is anything to that.
+    fn take(&self, message: ToChild, descriptors: Vec<OwnedFd>) -> Result<Option<Inbox>, &'static str> {
         let mut descriptors = descriptors.into_iter();
         let uplink = Arc::clone(&self.uplink);
-        let inbox = match message {
+        Ok(Some(match message {
             ToChild::Hello { .. } => return Err("its parent said hello twice"),
             ToChild::Register { id } => {
                 let Some(cold) = self.keeper.register(id) else { return Err("there are too many downloads") };
-                Inbox::Register { id, cold }
+                Inbox::Register { id, cold: Box::new(cold) }
             }
             ToChild::Start { id, request, found, borrowed, place } => {
                 let (disk, doubts) = match &place {
@@ -227,7 +229,7 @@ impl Child {
             ToChild::Gone { id } => Inbox::Cold { id, turn: 0, input: FromCold::Gone },
             ToChild::Save { id, call, durable } => {
                 self.keeper.save(id, call, durable);
-                return Ok(());
+                return Ok(None);
             }
             ToChild::Pause { id, call } => {
                 Inbox::Pause { id, done: Reply::by(move |()| uplink.send(&FromChild::Done { call })) }
@@ -253,11 +255,11 @@ impl Child {
             }
             ToChild::Resolved { call, answer } => {
                 self.names.answer(call, answer);
-                return Ok(());
+                return Ok(None);
             }
             ToChild::Roots { call, roots } => {
                 self.roots.answer(call, roots);
-                return Ok(());
+                return Ok(None);
             }
             ToChild::Introduced { host, cookies, netrc } => Inbox::Introduced { host, cookies, netrc },
             ToChild::Ping { call } => {
@@ -267,8 +269,7 @@ impl Child {
             }
             ToChild::TellTime { id } => Inbox::TellTime { id },
             ToChild::Shutdown {} => Inbox::Shutdown,
-        };
-        self.control.send(inbox).map_err(|_| "its control thread broke")
+        }))
     }
 
     fn target(

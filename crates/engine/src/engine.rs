@@ -7,10 +7,12 @@
 mod address;
 mod messages;
 mod running;
+mod source;
 
 pub(crate) use self::address::{Ended, ToControl};
-pub(crate) use self::messages::{Asked, Back, Disk, FromCold, Inbox, Reply, Start, ToCold};
+pub(crate) use self::messages::{Asked, Back, ColdSide, Disk, FromCold, Inbox, Reply, Start, ToCold};
 pub(crate) use self::running::is_ended_by_a_pause;
+pub(crate) use self::source::Source;
 
 use self::running::{Hot, Live, Running};
 use crate::config::Config;
@@ -20,7 +22,7 @@ use crate::fetch::{self, Cell, FetchId, Job, Report, Reporter, Verdict};
 use crate::hosts::Hosts;
 use crate::limiter::RateLimiter;
 use crate::session::{Logins, Session};
-use crate::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use crate::sync::mpsc::RecvTimeoutError;
 use crate::target::Target;
 use crate::threads::Threads;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +48,7 @@ const MOST_IDLE_DISKS: usize = 4;
 
 /// The control thread's state.
 pub(crate) struct Control {
-    inbox: Receiver<Inbox>,
+    inbox: Box<dyn Source>,
     report: Arc<Reporter>,
     network: Network,
     threads: Arc<Threads>,
@@ -74,14 +76,11 @@ impl Control {
     pub(crate) fn new(
         config: Config,
         network: Network,
-        inbox: Receiver<Inbox>,
-        sender: SyncSender<Inbox>,
+        inbox: Box<dyn Source>,
+        tell: impl Fn(Inbox) + Send + Sync + 'static,
         threads: Arc<Threads>,
     ) -> Self {
-        let report: Reporter = Box::new(move |id, report| {
-            // Fails only when the control thread has ended, and then nobody wants to know.
-            let _ = sender.send(Inbox::Report { id, report });
-        });
+        let report: Reporter = Box::new(move |id, report| tell(Inbox::Report { id, report }));
         let logins = Logins { netrc: config.netrc, certificates_are_checked: !config.network.tls.insecure };
         Self {
             inbox,
@@ -116,12 +115,16 @@ impl Control {
     /// Runs until told to end and nothing is left to save.
     pub(crate) fn run(mut self) {
         while !(self.ending && self.downloads.is_empty()) {
-            match self.hear() {
+            let heard = match self.inbox.next() {
+                Some(message) => Ok(message),
+                None => self.inbox.wait(self.patience()),
+            };
+            match heard {
                 Ok(message) => {
                     self.take(message);
                     // What has come meanwhile is taken before connections are shared out again.
                     for _ in 0..256 {
-                        let Ok(message) = self.inbox.try_recv() else { break };
+                        let Some(message) = self.inbox.next() else { break };
                         self.take(message);
                     }
                 }
@@ -136,19 +139,6 @@ impl Control {
                 self.share_out(now);
             }
             self.flush_backlogs();
-        }
-    }
-
-    /// The next message, waiting for it no longer than may be.
-    fn hear(&self) -> Result<Inbox, RecvTimeoutError> {
-        if let Ok(message) = self.inbox.try_recv() {
-            return Ok(message);
-        }
-        // Whoever is about to send something does so now, and need not wake this thread.
-        std::thread::yield_now();
-        match self.inbox.try_recv() {
-            Ok(message) => Ok(message),
-            Err(_) => self.inbox.recv_timeout(self.patience()),
         }
     }
 

@@ -20,6 +20,7 @@
 //! # }
 //! ```
 
+use crate::answer_slot::AnswerSlot;
 use crate::child;
 use crate::config::{Ask, Config, Isolation, Mode};
 use crate::connect::Network;
@@ -29,9 +30,9 @@ use crate::events::{Events, Taken};
 use crate::lanes::{Lane, Lanes};
 use crate::places::{self, Halt, Places};
 use crate::supervisor::Supervisor;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use crate::sync::mpsc::{SyncSender, sync_channel};
+use crate::sync::{Mutex, MutexGuard};
 use crate::syncs::SharedSyncs;
 use crate::threads::Threads;
 use std::cell::{Cell, RefCell};
@@ -102,7 +103,9 @@ impl Engine {
         let (closing, of_control) = (Closing(Arc::clone(&events)), Arc::clone(&threads));
         let body = move || {
             let _closing = closing;
-            Control::new(config, network, inbox, sender, of_control).run();
+            // Fails only when the control thread has ended, and then nobody wants to know.
+            let tell = move |message| drop(sender.send(message));
+            Control::new(config, network, Box::new(inbox), tell, of_control).run();
         };
         threads
             .spawn("control".to_owned(), body)
@@ -140,8 +143,8 @@ struct Shared {
     lanes: Arc<Lanes>,
     syncs: Arc<SharedSyncs>,
     ask: Option<Arc<dyn Ask>>,
-    /// The way back of the last snapshot, to be used again.
-    kept: Mutex<Option<(SyncSender<Asked>, Receiver<Asked>)>>,
+    /// Where the answer to the next question for a snapshot comes to.
+    slot: Mutex<Option<Arc<AnswerSlot<Snapshot>>>>,
 }
 
 impl fmt::Debug for EngineHandle {
@@ -159,9 +162,9 @@ impl EngineHandle {
         isolation: Isolation,
     ) -> Self {
         let lanes = Arc::new(Lanes::new(Arc::clone(&threads)));
-        let (next, places, kept) = (AtomicU64::new(1), Arc::default(), Mutex::default());
+        let (next, places, slot) = (AtomicU64::new(1), Arc::default(), Mutex::default());
         let syncs = Arc::default();
-        let shared = Shared { control, isolation, events, next, places, threads, lanes, syncs, ask, kept };
+        let shared = Shared { control, isolation, events, next, places, threads, lanes, syncs, ask, slot };
         Self { shared: Arc::new(shared) }
     }
 
@@ -211,7 +214,7 @@ impl EngineHandle {
         };
         let (cold, from_control) = tokio::sync::mpsc::channel(COLD);
         let lane = lane(id, &request, output.is_some());
-        self.send(Inbox::Register { id, cold })?;
+        self.send(Inbox::Register { id, cold: Box::new(cold) })?;
         let (control, events) = (shared.control.clone(), Arc::clone(&shared.events));
         let (ask, output) = (shared.ask.clone(), Mutex::new(output));
         let download = Download {
@@ -325,15 +328,24 @@ impl EngineHandle {
     /// # Errors
     /// `engine-unavailable` when the engine has ended; then the snapshot is empty.
     pub fn refresh(&self, snapshot: &mut Snapshot) -> Result<(), Failure> {
-        let kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (reply, answer) = kept.unwrap_or_else(|| sync_channel(1));
-        // Only the message has the sender, so the answer ends when nobody can give it any more.
-        self.send(Inbox::Snapshot(Asked { snapshot: std::mem::take(snapshot), reply: Back::To(reply) }))?;
-        let Asked { snapshot: fresh, reply } = answer.recv_timeout(PATIENCE).map_err(|_| ended())?;
-        *snapshot = fresh;
-        let Back::To(reply) = reply else { return Ok(()) };
-        *self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some((reply, answer));
+        // Several may ask at once: each has its own.
+        let kept = self.slot().take();
+        let slot = match kept.map_or_else(AnswerSlot::new, Ok) {
+            Ok(slot) => slot,
+            Err(error) => {
+                let why = format!("no answer can be waited for: {error}; close some files");
+                return Err(Failure::new(Code::Internal, why));
+            }
+        };
+        let reply = Back::To(slot.answerer());
+        self.send(Inbox::Snapshot(Asked { snapshot: std::mem::take(snapshot), reply }))?;
+        *snapshot = slot.wait(PATIENCE).ok_or_else(ended)?;
+        *self.slot() = Some(slot);
         Ok(())
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<AnswerSlot<Snapshot>>>> {
+        self.shared.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How far one download is; `None` if it is over or was never started.

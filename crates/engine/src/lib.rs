@@ -5,6 +5,7 @@
 //! *cold thread* for each folder or stream that may wait for its disk (`lanes`), where the downloads into that
 //! folder live (`download`).
 
+mod answer_slot;
 mod child;
 pub mod config;
 pub mod connect;

@@ -17,7 +17,9 @@ mod watch;
 mod watcher;
 
 use crate::config::{Config, Isolation};
-use crate::engine::{Asked, Disk, Ended, FromCold, Inbox, Reply, Start, ToCold, is_ended_by_a_pause};
+use crate::engine::{
+    Asked, ColdSide, Disk, Ended, FromCold, Inbox, Reply, Start, ToCold, is_ended_by_a_pause,
+};
 use crate::events::Events;
 use crate::part_file::PartFile;
 use crate::protocol::{Place, Saved, Setup, ToChild};
@@ -40,7 +42,6 @@ use tidegate_core::message::{EventKind, Phase, Progress, Snapshot};
 use tidegate_core::netrc::Netrc;
 use tidegate_core::request::{Destination, NamedBy};
 use tidegate_core::{Code, DownloadId, Failure, Request, SpanSet};
-use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use watcher::Watcher;
@@ -99,7 +100,7 @@ struct State {
 
 /// A download, as far as another process must be told of it.
 struct Entry {
-    cold: Sender<ToCold>,
+    cold: Box<dyn ColdSide>,
     backlog: VecDeque<(ToCold, usize)>,
     paused: bool,
     /// The process that is told things was told to pause it.
@@ -534,7 +535,7 @@ impl Call {
 }
 
 impl Entry {
-    fn new(cold: Sender<ToCold>) -> Self {
+    fn new(cold: Box<dyn ColdSide>) -> Self {
         Self {
             cold,
             backlog: VecDeque::new(),

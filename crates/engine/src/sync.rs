@@ -3,6 +3,10 @@
 //! as many orders as it is given time for (`scripts/sanitizers.sh model`).
 
 #[cfg(not(all(test, shuttle)))]
+mod bell;
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use self::bell::Bell;
+#[cfg(not(all(test, shuttle)))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use tokio::{sync::Notify, time};
@@ -10,6 +14,6 @@ pub(crate) use tokio::{sync::Notify, time};
 #[cfg(all(test, shuttle))]
 mod model;
 #[cfg(all(test, shuttle))]
-pub(crate) use self::model::{Notify, mpsc, time};
+pub(crate) use self::model::{Bell, Notify, mpsc, time};
 #[cfg(all(test, shuttle))]
 pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};

@@ -166,6 +166,17 @@ pub fn have_one_heap() {
     let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
+/// Lets this process have as many open files as the system allows it: each connection is one, and the usual limit is
+/// meant for programs that look at no more than 1,024. Programs that are started later inherit it, and one that was not
+/// written for it would have to be given the old limit.
+///
+/// Where that is refused, the limit stays.
+pub fn raise_open_file_limit() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
+}
+
 /// What kind of file system a file is on, as far as it matters here.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileSystem {

@@ -42,8 +42,22 @@ impl Downlink {
         Self { socket, decoder: ToChild::decoder(), descriptors: VecDeque::new(), buffer }
     }
 
-    /// The next message, with its descriptors.
-    pub(super) fn next(&mut self) -> Result<(ToChild, Vec<OwnedFd>), Broken> {
+    /// To wait for what comes: with `poll`, since whoever waits in `recvmsg` is also woken by the parent's taking what
+    /// was said to it, which holds up the parent for nothing.
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Waits until there is something to hear.
+    pub(super) fn wait(&self) -> Result<(), Broken> {
+        match poll(&mut [PollFd::new(&*self.socket, PollFlags::IN)], None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Broken::Io(error.into())),
+        }
+    }
+
+    /// The next message that has come, with its descriptors.
+    pub(super) fn next(&mut self) -> Result<Option<(ToChild, Vec<OwnedFd>)>, Broken> {
         loop {
             if let Some(message) = self.decoder.message().map_err(|e| Broken::Protocol(e.into()))? {
                 let message = ToChild::decode(message.kind, message.body).map_err(Broken::Protocol)?;
@@ -51,25 +65,24 @@ impl Downlink {
                 if self.descriptors.len() < wanted {
                     return Err(Broken::Descriptors);
                 }
-                return Ok((message, self.descriptors.drain(..wanted).collect()));
+                return Ok(Some((message, self.descriptors.drain(..wanted).collect())));
             }
-            self.read()?;
+            if !self.read()? {
+                return Ok(None);
+            }
         }
     }
 
-    fn read(&mut self) -> Result<(), Broken> {
+    /// Takes in what has come. Tells whether that was anything.
+    fn read(&mut self) -> Result<bool, Broken> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        // Waited for here and not in `recvmsg`: whoever waits there is also woken by the parent's taking what was said
-        // to it, which holds up the parent for nothing.
-        match poll(&mut [PollFd::new(&*self.socket, PollFlags::IN)], None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Broken::Io(error.into())),
-        }
         let mut parts = [IoSliceMut::new(&mut self.buffer)];
-        let received = match recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = match recvmsg(&self.socket, &mut parts, &mut ancillary, flags) {
             Ok(received) => received,
-            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(rustix::io::Errno::AGAIN) => return Ok(false),
+            Err(rustix::io::Errno::INTR) => return Ok(true),
             Err(rustix::io::Errno::CONNRESET) => return Err(Broken::Ended),
             Err(error) => return Err(Broken::Io(error.into())),
         };
@@ -85,7 +98,7 @@ impl Downlink {
             return Err(Broken::Ended);
         }
         self.decoder.feed(&self.buffer[..received.bytes]);
-        Ok(())
+        Ok(true)
     }
 }
 

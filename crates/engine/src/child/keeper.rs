@@ -1,11 +1,12 @@
 //! Stands in the child for the cold sides, which are in the parent: what they are told is passed on, and what of a part
 //! must be done where it is written is done here.
 //!
-//! One thread passes on what is told, in its order, and never waits for a disk. What may wait for one is done on a
-//! thread of that disk, one thing after the other.
+//! The control thread passes on what is told itself, as long as nothing before it waits. What concerns a part goes by
+//! way of one thread, and with it what follows, in its order; that never waits for a disk either. What may wait for one
+//! is done on a thread of that disk, one thing after the other.
 
 use super::uplink::Uplink;
-use crate::engine::ToCold;
+use crate::engine::{ColdSide, ToCold};
 use crate::landing::disk_failure;
 use crate::part_file::PartFile;
 use crate::protocol::{Cold, FromChild, Saved};
@@ -14,9 +15,11 @@ use crate::threads::Threads;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tidegate_core::{Code, DownloadId, Failure, SpanSet};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
@@ -39,8 +42,24 @@ struct Lent {
 pub(super) struct Keeper {
     uplink: Arc<Uplink>,
     threads: Arc<Threads>,
-    register: Sender<(DownloadId, Receiver<ToCold>)>,
+    register: Sender<Registered>,
     state: Mutex<State>,
+}
+
+/// A download, and what is told of it by way of the keeper's thread.
+struct Registered {
+    id: DownloadId,
+    from_control: Receiver<ToCold>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Passes on what the cold side of one download is told.
+pub(super) struct Passing {
+    id: DownloadId,
+    uplink: Arc<Uplink>,
+    to_keeper: Sender<ToCold>,
+    /// How many messages the keeper has not passed on yet.
+    waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -55,7 +74,7 @@ impl Keeper {
     /// # Errors
     /// When there can be no thread.
     pub(super) fn start(uplink: &Arc<Uplink>, threads: &Arc<Threads>) -> io::Result<Arc<Self>> {
-        let (register, mut registered) = channel::<(DownloadId, Receiver<ToCold>)>(crate::places::MOST);
+        let (register, mut registered) = channel(crate::places::MOST);
         let (uplink, threads) = (Arc::clone(uplink), Arc::clone(threads));
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let keeper =
@@ -64,9 +83,9 @@ impl Keeper {
         threads.spawn("keeper".to_owned(), move || {
             let set = LocalSet::new();
             set.block_on(&runtime, async move {
-                while let Some((id, from_control)) = registered.recv().await {
+                while let Some(registered) = registered.recv().await {
                     let Some(keeper) = ours.upgrade() else { return };
-                    spawn_local(keeper.pass_on(id, from_control));
+                    spawn_local(keeper.pass_on(registered));
                 }
             });
         })?;
@@ -74,11 +93,12 @@ impl Keeper {
     }
 
     /// A download exists: where the control thread tells its cold side.
-    pub(super) fn register(&self, id: DownloadId) -> Option<Sender<ToCold>> {
-        let (cold, from_control) = channel(64);
+    pub(super) fn register(&self, id: DownloadId) -> Option<Passing> {
+        let (to_keeper, from_control) = channel(64);
+        let waiting = Arc::<AtomicUsize>::default();
         // The parent has no more places than the channel.
-        self.register.try_send((id, from_control)).ok()?;
-        Some(cold)
+        self.register.try_send(Registered { id, from_control, waiting: Arc::clone(&waiting) }).ok()?;
+        Some(Passing { id, uplink: Arc::clone(&self.uplink), to_keeper, waiting })
     }
 
     /// A part was lent.
@@ -126,22 +146,23 @@ impl Keeper {
     }
 
     /// Passes on what one cold side is told.
-    async fn pass_on(self: Arc<Self>, id: DownloadId, mut from_control: Receiver<ToCold>) {
+    async fn pass_on(self: Arc<Self>, registered: Registered) {
+        let Registered { id, mut from_control, waiting } = registered;
         while let Some(message) = from_control.recv().await {
             self.uplink.room().await;
             if let Some(message) = self.translate(id, message).await {
                 self.uplink.send(&FromChild::Cold { id, message });
             }
+            // Now what follows may go the short way.
+            waiting.fetch_sub(1, Ordering::Release);
         }
         self.lock().lent.remove(&id);
     }
 
     async fn translate(&self, id: DownloadId, message: ToCold) -> Option<Cold> {
-        Some(match message {
-            ToCold::Tell(kind) => Cold::Tell(kind),
-            ToCold::Turn(turn) => Cold::Turn(turn),
-            ToCold::Prepare { preparation, doubts } => Cold::Prepare { preparation, doubts },
-            ToCold::Learned { identity, doubts } => {
+        Some(match at_once(message) {
+            Ok(message) => message,
+            Err(ToCold::Learned { identity, doubts }) => {
                 let recorded = {
                     let identity = identity.clone();
                     self.with_part(id, move |part| part.set_identity(&identity, doubts)).await
@@ -151,26 +172,15 @@ impl Keeper {
                     Err(failure) => Cold::GiveUp(failure),
                 }
             }
-            ToCold::Verify { identity, digests, proof, received } => {
-                Cold::Verify { identity, digests, proof, received }
-            }
-            ToCold::AwaitMachine(failure) => Cold::AwaitMachine(failure),
-            ToCold::GiveUp(failure) => Cold::GiveUp(failure),
-            ToCold::Paused => Cold::Paused,
-            ToCold::Cancel => Cold::Cancel,
-            ToCold::End => Cold::End,
-            ToCold::Release { target: Target::Part { part, .. }, returned } => {
+            Err(ToCold::Release { target: Target::Part { part, .. }, returned }) => {
                 if let Some(returned) = returned {
                     returned.wait().await;
                 }
                 let (doubts, have) = self.give_back(id, part).await;
                 Cold::Returned { doubts, have }
             }
-            // The end of a pipe is closed here.
-            ToCold::Release { .. } => return None,
-            ToCold::Freed => Cold::Freed,
-            // Only a parent says these.
-            ToCold::Returned { .. } | ToCold::Crashed { .. } => return None,
+            // The end of a pipe is closed here. The others only a parent says.
+            Err(_) => return None,
         })
     }
 
@@ -249,4 +259,47 @@ impl Keeper {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl ColdSide for Passing {
+    fn try_send(&self, message: ToCold) -> Result<(), TrySendError<ToCold>> {
+        let mut message = message;
+        if self.waiting.load(Ordering::Acquire) == 0 && self.uplink.has_room() {
+            match at_once(message) {
+                Ok(message) => {
+                    self.uplink.send(&FromChild::Cold { id: self.id, message });
+                    return Ok(());
+                }
+                Err(other) => message = other,
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let sent = self.to_keeper.try_send(message);
+        if sent.is_err() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        sent
+    }
+}
+
+/// What can be passed on as it is; gives back what concerns a part.
+fn at_once(message: ToCold) -> Result<Cold, ToCold> {
+    Ok(match message {
+        ToCold::Tell(kind) => Cold::Tell(kind),
+        ToCold::Turn(turn) => Cold::Turn(turn),
+        ToCold::Prepare { preparation, doubts } => Cold::Prepare { preparation, doubts },
+        ToCold::Verify { identity, digests, proof, received } => {
+            Cold::Verify { identity, digests, proof, received }
+        }
+        ToCold::AwaitMachine(failure) => Cold::AwaitMachine(failure),
+        ToCold::GiveUp(failure) => Cold::GiveUp(failure),
+        ToCold::Paused => Cold::Paused,
+        ToCold::Cancel => Cold::Cancel,
+        ToCold::End => Cold::End,
+        ToCold::Freed => Cold::Freed,
+        of_a_part @ (ToCold::Learned { .. }
+        | ToCold::Release { .. }
+        | ToCold::Returned { .. }
+        | ToCold::Crashed { .. }) => return Err(of_a_part),
+    })
 }

@@ -72,6 +72,12 @@ impl Uplink {
         }
     }
 
+    /// Whether not too much waits.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.lock();
+        state.broken || state.waiting.len() < ENOUGH
+    }
+
     /// Waits until not too much waits.
     pub(super) async fn room(&self) {
         loop {

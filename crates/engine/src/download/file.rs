@@ -265,9 +265,9 @@ impl<'a> FileSide<'a> {
 
     /// Goes on with what the engine's process has left here, in another one.
     async fn start_again(&mut self, crash: &Crash) -> Result<(), Ending> {
-        self.recall().await?;
         let message = format!("{}; going on from what is here", crash.failure);
         self.download.tell(EventKind::Notice { message }).await;
+        self.recall().await?;
         self.download.survived(crash, self.have()).await?;
         self.go_on();
         Ok(())

@@ -1,5 +1,6 @@
 //! What the control thread is told, and what it tells the cold sides.
 
+use crate::answer_slot::Answerer;
 use crate::fetch::{FetchId, Report};
 use crate::loan::Returned;
 use crate::sync::mpsc::SyncSender;
@@ -11,14 +12,15 @@ use tidegate_core::message::{EventKind, Limits, Progress, Proof, Snapshot};
 use tidegate_core::netrc::Netrc;
 use tidegate_core::transfer::{Found, Preparation, Verified};
 use tidegate_core::{Digest, DownloadId, Failure, Identity, Request, SpanSet};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
 
 /// Everything that the control thread can be told.
 pub(crate) enum Inbox {
     /// A download exists; its cold side opens what it needs.
     Register {
         id: DownloadId,
-        cold: mpsc::Sender<ToCold>,
+        cold: Box<dyn ColdSide>,
     },
     /// It can begin.
     Start(Box<Start>),
@@ -79,17 +81,16 @@ pub(crate) enum Inbox {
     Shutdown,
 }
 
-/// A snapshot on its way to be brought up to date, and the way back. Both are used again, so that whoever asks
-/// again and again makes nobody allocate.
+/// A snapshot on its way to be brought up to date, and the way back. It is used again, so that whoever asks again and
+/// again makes nobody allocate.
 pub(crate) struct Asked {
     pub(crate) snapshot: Snapshot,
     pub(crate) reply: Back,
 }
 
 /// The way back of a snapshot.
-#[derive(Clone)]
 pub(crate) enum Back {
-    To(SyncSender<Asked>),
+    To(Answerer<Snapshot>),
     /// It goes on to another process, as the answer to the question of this number.
     Across(Arc<dyn Fn(u64, Snapshot) + Send + Sync>, u64),
 }
@@ -97,9 +98,8 @@ pub(crate) enum Back {
 impl Asked {
     /// Sends it back.
     pub(crate) fn give(self) {
-        match self.reply.clone() {
-            // Fails only when nobody waits any more.
-            Back::To(sender) => drop(sender.try_send(self)),
+        match self.reply {
+            Back::To(answerer) => answerer.give(self.snapshot),
             Back::Across(answer, call) => answer(call, self.snapshot),
         }
     }
@@ -209,6 +209,19 @@ pub(crate) enum ToCold {
         /// The download may be what ended it.
         suspicious: bool,
     },
+}
+
+/// The way to a cold side, or to who stands for it.
+pub(crate) trait ColdSide: Send {
+    /// Tells it something without waiting, if there is room for it; else gives it back.
+    #[expect(clippy::result_large_err, reason = "what does not fit is kept, and not moved about")]
+    fn try_send(&self, message: ToCold) -> Result<(), TrySendError<ToCold>>;
+}
+
+impl ColdSide for Sender<ToCold> {
+    fn try_send(&self, message: ToCold) -> Result<(), TrySendError<ToCold>> {
+        Sender::try_send(self, message)
+    }
 }
 
 /// What a cold side answers.

@@ -1,6 +1,6 @@
 //! A download as the control thread knows it: what it asked of the cold side, and what moves its bytes.
 
-use super::messages::{Disk, ToCold};
+use super::messages::{ColdSide, Disk, ToCold};
 use crate::fetch::{Cell, Verdict};
 use crate::hosts::Hosts;
 use crate::loan::{Loan, Returned, lend};
@@ -12,7 +12,6 @@ use std::time::Instant;
 use tidegate_core::message::{EventKind, Phase, Progress};
 use tidegate_core::transfer::{Count, Order, Transfer};
 use tidegate_core::{DownloadId, SegmentId};
-use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -23,7 +22,7 @@ const MOST_BACKLOG: usize = 64;
 
 /// A download as the control thread knows it.
 pub(super) struct Running {
-    pub(super) cold: Sender<ToCold>,
+    pub(super) cold: Box<dyn ColdSide>,
     pub(super) backlog: VecDeque<ToCold>,
     pub(super) paused: bool,
     /// It was told to go, or has come to its outcome: no order concerns it any more.
@@ -97,7 +96,7 @@ pub(crate) fn is_ended_by_a_pause(message: &ToCold) -> bool {
 }
 
 impl Running {
-    pub(super) fn new(cold: Sender<ToCold>) -> Self {
+    pub(super) fn new(cold: Box<dyn ColdSide>) -> Self {
         let backlog = VecDeque::new();
         Self {
             cold,
@@ -304,7 +303,7 @@ mod tests {
     /// A download whose cold side hears nothing at the moment.
     fn deaf() -> (Running, Receiver<ToCold>) {
         let (cold, from_control) = channel(1);
-        let mut running = Running::new(cold);
+        let mut running = Running::new(Box::new(cold));
         running.send(ToCold::Turn(1));
         (running, from_control)
     }

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::model::explore;
+use crate::sync::mpsc::Receiver;
 use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 use tidegate_core::message::EventKind;
@@ -15,7 +16,8 @@ fn engine(messages: usize, inbox: usize) -> (EngineHandle, JoinHandle<()>) {
     let closing = Closing(Arc::clone(&events));
     let threads = Arc::<Threads>::default();
     let shared = Shared {
-        control,
+        control: ToControl::Here(control, Arc::clone(&threads)),
+        isolation: Isolation::default(),
         events,
         next: AtomicU64::new(3),
         places: Arc::default(),
@@ -23,7 +25,7 @@ fn engine(messages: usize, inbox: usize) -> (EngineHandle, JoinHandle<()>) {
         threads,
         syncs: Arc::default(),
         ask: None,
-        kept: Mutex::default(),
+        slot: Mutex::default(),
     };
     let body = move || {
         let _closing = closing;
@@ -37,14 +39,13 @@ fn answer(inbox: &Receiver<Inbox>, messages: usize) {
     for _ in 0..messages {
         let Ok(message) = inbox.recv() else { return };
         match message {
-            Inbox::Snapshot(Asked { mut snapshot, reply }) => {
-                snapshot.speed += 1;
-                let way = reply.clone();
-                let _ = way.try_send(Asked { snapshot, reply });
+            Inbox::Snapshot(mut asked) => {
+                asked.snapshot.speed += 1;
+                asked.give();
             }
-            Inbox::Pause { done, .. } | Inbox::Stop { done, .. } => drop(done.try_send(())),
-            Inbox::Progress { reply, .. } => drop(reply.try_send(None)),
-            Inbox::Cookies { reply } => drop(reply.try_send(CookieJar::default())),
+            Inbox::Pause { done, .. } | Inbox::Stop { done, .. } => done.give(()),
+            Inbox::Progress { reply, .. } => reply.give(None),
+            Inbox::Cookies { reply } => reply.give(CookieJar::default()),
             Inbox::Shutdown => return,
             _ => {}
         }

@@ -35,12 +35,18 @@ impl Supervisor {
             FromChild::Ready { layers, missing, .. } => reader.ready = Some(Isolation { layers, missing }),
             FromChild::Cold { id, message } => self.pass_on(id, message, size)?,
             FromChild::Done { call } => self.answered(call, name, |call| match call {
-                Call::Done(done) => Ok(done.give(())),
+                Call::Done(done) => {
+                    done.give(());
+                    Ok(())
+                }
                 other => Err(other),
             })?,
             FromChild::Saved { call, result } => self.answered(call, name, |call| match call {
-                // Nobody may wait any more.
-                Call::Saved(saved) => Ok(drop(saved.send(result))),
+                Call::Saved(saved) => {
+                    // Nobody may wait any more.
+                    let _ = saved.send(result);
+                    Ok(())
+                }
                 other => Err(other),
             })?,
             FromChild::Snapshot { call, snapshot } => self.answered(call, name, |call| match call {
@@ -53,7 +59,10 @@ impl Supervisor {
                 other => Err(other),
             })?,
             FromChild::Progress { call, progress } => self.answered(call, name, |call| match call {
-                Call::Progress(_, reply) => Ok(reply.give(progress)),
+                Call::Progress(_, reply) => {
+                    reply.give(progress);
+                    Ok(())
+                }
                 other => Err(other),
             })?,
             FromChild::Cookies { call, cookies } => self.answered(call, name, |call| match call {
