@@ -205,7 +205,9 @@ impl<'a> FileSide<'a> {
     pub(super) async fn follow(&mut self) -> Result<EventKind, Ending> {
         loop {
             let wish = self.download.next_wish(WRITEBACK_EVERY).await;
-            self.take_up().await?;
+            if !matches!(wish, Wish::StartAgain(_)) {
+                self.take_up().await?;
+            }
             match wish {
                 Wish::Prepare { preparation, doubts } => {
                     if let Some(done) = self.prepare(&preparation, doubts).await? {
