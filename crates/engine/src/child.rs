@@ -292,7 +292,8 @@ impl Child {
                 let part = Arc::new(PartFile::from_state(OsDisk::received(file, checkpoint), part));
                 let path = Arc::new(PathBuf::from(called));
                 self.keeper.lend(id, &part, &path, file_system);
-                Target::Part { part, path }
+                // If it is only to be read, the descriptors say so.
+                Target::Part { part, path, only_to_read: false }
             }
         })
     }

@@ -137,17 +137,17 @@ impl OsDisk {
         *self.file_system.get_or_init(|| FileSystem::of(&self.part))
     }
 
-    /// Both files once more, for another process to write: what that does to its descriptors (their locks,
-    /// their modes) concerns these here in nothing, and it is known when it has closed them.
+    /// Both files once more, for another process to write, or only to read: what that does to its descriptors (their
+    /// locks, their modes) concerns these here in nothing, and it is known when it has closed them.
     ///
     /// # Errors
     /// As [`OsDisk::reopen_read_only`].
-    pub fn reopen(&self) -> io::Result<(File, Option<File>)> {
+    pub fn reopen(&self, only_to_read: bool) -> io::Result<(File, Option<File>)> {
         let Some(names) = &self.names else { return Err(io::ErrorKind::Unsupported.into()) };
-        let part = names.open(&names.part, OFlags::RDWR, &self.part)?;
+        let access = if only_to_read { OFlags::RDONLY } else { OFlags::RDWR };
+        let part = names.open(&names.part, access, &self.part)?;
         let checkpoint = self.checkpoint.get();
-        let checkpoint =
-            checkpoint.map(|held| names.open(&names.checkpoint, OFlags::RDWR, held)).transpose()?;
+        let checkpoint = checkpoint.map(|held| names.open(&names.checkpoint, access, held)).transpose()?;
         Ok((part, checkpoint))
     }
 
@@ -386,7 +386,7 @@ mod tests {
         // Everything is as before: it can be written to, and is locked.
         assert_eq!(disk.write_at(Target::Part, 3, b"abc").unwrap(), 3);
         assert!(rustix::fs::flock(&reader, FlockOperation::NonBlockingLockExclusive).is_err());
-        let (lent, _) = disk.reopen().unwrap();
+        let (lent, _) = disk.reopen(false).unwrap();
         assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(false));
         let kept = lent.try_clone().unwrap();
         drop((lent, reader));
@@ -400,7 +400,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let disk = open(dir.path());
         disk.create_checkpoint().unwrap();
-        let (part, map) = disk.reopen().unwrap();
+        let (part, map) = disk.reopen(false).unwrap();
         drop(part);
         assert_eq!(disk.is_written_by_nobody_else().unwrap(), Some(false));
         drop(map);
@@ -415,7 +415,7 @@ mod tests {
     fn what_is_lent_takes_no_lock_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let disk = open(dir.path());
-        let (lent, _) = disk.reopen().unwrap();
+        let (lent, _) = disk.reopen(false).unwrap();
         let _ = rustix::fs::flock(&lent, FlockOperation::Unlock);
         drop(OsDisk::received(lent, None));
         let other = File::open(dir.path().join("f.part")).unwrap();

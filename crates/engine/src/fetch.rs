@@ -885,7 +885,8 @@ mod tests {
             granted: Arc::default(),
             report: Arc::new(Box::new(|_, _| {})),
         };
-        let target = Target::Part { part: Arc::clone(&part), path: Arc::new(landing.part_path()) };
+        let (part_of, path) = (Arc::clone(&part), Arc::new(landing.part_path()));
+        let target = Target::Part { part: part_of, path, only_to_read: false };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let server = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (client, _) = listener.accept().unwrap();

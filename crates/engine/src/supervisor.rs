@@ -478,8 +478,8 @@ fn give_up(entry: &mut Entry, error: &io::Error) {
 
 /// A part as it is handed to another process: what is known of it, and descriptors of its own.
 fn lend(target: Option<Target>) -> io::Result<(Option<Place>, Vec<OwnedFd>)> {
-    let Some(Target::Part { part, path }) = target else { return Ok((None, Vec::new())) };
-    let (file, checkpoint) = part.disk().reopen()?;
+    let Some(Target::Part { part, path, only_to_read }) = target else { return Ok((None, Vec::new())) };
+    let (file, checkpoint) = part.disk().reopen(only_to_read)?;
     let state = PartFile::state(&part);
     let checkpoint = checkpoint.filter(|_| state.recorded);
     let called = path.to_string_lossy().into_owned();

@@ -35,6 +35,8 @@ pub(crate) enum Target {
         part: Arc<PartFile>,
         /// Where it is, for messages.
         path: Arc<PathBuf>,
+        /// It is another link's, and nothing is written into it until that is known to be of the same file.
+        only_to_read: bool,
     },
     /// In order to a stream.
     Stream(Arc<StreamTarget>),
@@ -70,7 +72,7 @@ impl Target {
         bytes: &[u8],
     ) -> Result<(), Failure> {
         match (self, version) {
-            (Self::Part { part, path }, Some(version)) => {
+            (Self::Part { part, path, .. }, Some(version)) => {
                 part.write_at(version, offset, bytes).map_err(|error| write_failure(path, error))
             }
             (Self::Stream(stream), _) => stream.write_at(offset, bytes).map_err(|error| {
@@ -92,7 +94,7 @@ impl Target {
         count: usize,
     ) -> Result<(), Failure> {
         match (self, version) {
-            (Self::Part { part, path }, Some(version)) => {
+            (Self::Part { part, path, .. }, Some(version)) => {
                 part.splice_at(version, offset, pipe, count).map_err(|error| write_failure(path, error))
             }
             _ => Err(not_open()),

@@ -126,9 +126,15 @@ pub fn mismatch(
     cancel: &AtomicBool,
     progress: impl FnMut(u64),
 ) -> io::Result<Option<(Digest, Digest)>> {
-    let algorithms: Vec<Algorithm> = expected.iter().map(Digest::algorithm).collect();
+    let mut algorithms: Vec<Algorithm> = expected.iter().map(Digest::algorithm).collect();
+    algorithms.sort_unstable();
+    // However many digests there are, the file is hashed once by each.
+    algorithms.dedup();
     let found = hash_file(file, &algorithms, cancel, progress)?;
-    Ok(expected.iter().cloned().zip(found).find(|(expected, found)| expected != found))
+    let of = |expected: &Digest| found.iter().find(|found| found.algorithm() == expected.algorithm());
+    let pairs = expected.iter().filter_map(|expected| Some((expected, of(expected)?)));
+    let wrong = pairs.into_iter().find(|(expected, found)| expected != found);
+    Ok(wrong.map(|(expected, found)| (expected.clone(), found.clone())))
 }
 
 /// Which pieces of a file of `length` bytes do not have their digest: the spans to fetch again, in order,

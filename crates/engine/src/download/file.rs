@@ -155,7 +155,8 @@ impl<'a> FileSide<'a> {
     }
 
     pub(super) fn target(&self) -> Target {
-        Target::Part { part: Arc::clone(self.landing.part()), path: Arc::new(self.landing.part_path()) }
+        let (part, path) = (Arc::clone(self.landing.part()), Arc::new(self.landing.part_path()));
+        Target::Part { part, path, only_to_read: self.is_borrowed() }
     }
 
     /// Whether what is done with a file of this length takes no longer than handing it to another thread.

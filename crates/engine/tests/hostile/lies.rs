@@ -15,9 +15,12 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 use tidegate_core::message::{EventKind, Proof};
+use tidegate_core::request::Destination;
+use tidegate_core::transfer::Preparation;
 use tidegate_core::{Algorithm, Code, Digest, DownloadId, Span, SpanSet};
-use tidegate_engine::protocol::Setup;
-use tidegate_testkit::Body;
+use tidegate_engine::protocol::{Cold, Setup};
+use tidegate_engine::{Config, Engine, Mode as EngineMode};
+use tidegate_testkit::{Body, Origin, Rate, Resource};
 
 /// Of a size with a record, and of one without.
 const SIZES: [u64; 2] = [2 * MIB, 100_000];
@@ -68,6 +71,15 @@ pub(crate) fn be(mut line: Line, setup: &Setup) {
             line.verify(id, identity(length), all(length));
             // As long as it lives.
             while kept.write_all_at(b"evil", 0).is_ok() {}
+        }
+        "spoils" => {
+            let preparation = Preparation { unproved: true, ..preparation(length) };
+            let lent = line.prepare(id, preparation);
+            let files = [Some(&lent.file), lent.checkpoint.as_ref()];
+            let spoilt = files.into_iter().flatten().any(|file| file.write_all_at(b"evil", 0).is_ok());
+            drop(lent);
+            line.tell(id, Cold::Returned { doubts: 0, have: SpanSet::new() });
+            line.give_up(id, if spoilt { "spoilt" } else { "refused" });
         }
         "passes-on" => {
             let lent = line.prepare(id, preparation(length));
@@ -168,6 +180,37 @@ pub(crate) fn keeps() {
             assert!(!end_by(first, Signal::KILL), "it is gone");
             let _ = bench.engine.shutdown(LONGEST);
         }
+    });
+}
+
+/// Of another link there is a part of that name, and whether it is of the same file is not known yet.
+pub(crate) fn spoils() {
+    bounded(|| {
+        let length = 4 * MIB;
+        let origin = Origin::builder()
+            .resource("/other", Resource::new(body(length)).rate(Rate::mib(1)))
+            .start()
+            .unwrap();
+        let bench = bench(&format!("spoils {length}"));
+        let named = |url: &str| {
+            let mut request = bench.request(&[url]);
+            let dir = bench.folder.path().to_owned();
+            request.destination = Destination::File { dir, name: Some("f".into()), adopt: None };
+            request
+        };
+        let mode = EngineMode::Child { program: Some(crate::common::embed()), whole: false };
+        let honest = Engine::start(Config { mode, ..Config::default() }).unwrap();
+        let other = honest.start(named(&origin.url("/other"))).unwrap();
+        assert!(origin.wait_until(LONGEST, |c| c.body_bytes > 2 * MIB));
+        honest.stop(other).unwrap();
+        while honest.next_event(LONGEST).unwrap().is_some_and(|event| !event.kind.is_final()) {}
+        honest.shutdown(LONGEST).unwrap();
+        let all = || ["f.part", "f.part.tide"].map(|name| fs::read(bench.path(name)).unwrap());
+        let before = all();
+        let outcome = bench.follow(bench.start(named("http://127.0.0.1:9/f")));
+        assert_eq!(told(&outcome), (Some(Code::Internal), "refused".to_owned()), "{outcome:?}");
+        assert!(before == all(), "it is as it was");
+        bench.engine.shutdown(LONGEST).unwrap();
     });
 }
 

@@ -53,6 +53,7 @@ const TESTS: &alone::Tests = &[
     ("a_file_that_is_only_claimed_is_found_out_by_its_digest", lies::claims),
     ("one_that_keeps_a_file_open_is_ended_before_the_file_is_believed", lies::keeps),
     ("a_file_that_somebody_else_can_still_write_is_not_published", lies::passes_on),
+    ("another_links_part_is_only_read_until_it_is_known_to_be_of_the_same_file", lies::spoils),
     ("one_that_is_never_ready_is_given_up_with_a_reason", silences::never_ready),
     ("one_that_speaks_another_version_is_given_up_with_a_reason", silences::other_version),
     ("one_that_does_not_listen_holds_up_nobody_and_is_ended", silences::deaf),
